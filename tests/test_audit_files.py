@@ -14,6 +14,8 @@ import pytest
 from typer.testing import CliRunner
 
 from dpkernel import (
+    AddRemove,
+    People,
     PrivateKernelClassifier,
     PrivateKernelRegressor,
     PrivateKernelRidge,
@@ -27,10 +29,11 @@ from dpkernel.estimators.regressor.budget_plan import BudgetPlan
 from dpkernel.foundations.archive import read_archive, write_archive
 from dpkernel.foundations.errors import ParameterError
 from dpkernel.foundations.types import Neighbours
+from dpkernel.methods import PrivateSGDRegressor
 from dpkernel.models.kernels import Gaussian as GaussianKernel
 from dpkernel.preprocessing import PrivateBounds, PrivateMinMaxScaler, PrivatePipeline
 from dpkernel.privacy.profiles import GaussianProfile, PureProfile
-from dpkernel.proof.audit import audit_file
+from dpkernel.proof.audit import audit, audit_file
 from dpkernel.proof.audit.files import group_size, plan_differences, subject_of
 from dpkernel.proof.audit.releases import recording, released_by_label
 from estimator_table import BUILDERS
@@ -203,12 +206,48 @@ def test_a_file_of_another_plan_is_refused_and_one_without_a_request_is_read(tmp
         audit_file(path)
 
 
-def test_units_of_several_rows_are_refused(tmp_path):
+@pytest.mark.parametrize("record", ["auto", "all", "near", "one", "add-remove", "SGD", "pipeline"])
+def test_a_model_of_people_is_audited_with_people(tmp_path, record):
+    """A person has one row in one table and twenty in the other. A false alarm: at most 0.001."""
     X, y = rows()
-    model = PrivateKernelRidge(1.0, noise=SeededNoise(0), **BOX)
-    model.fit(X, y, groups=np.arange(ROWS) // 2)
-    with pytest.raises(ParameterError, match="it protects all rows of a unit"):
-        audit_file(save(model, tmp_path / "units.dpk"))
+    model = PrivateKernelRidge(1.0, kernel="linear", **BOX)
+    rule = {"add-remove": "one", "SGD": "all", "pipeline": "mean"}.get(record, record)
+    if record == "add-remove":
+        model.set_params(neighbours=AddRemove(240))
+    if record == "SGD":
+        model = PrivateSGDRegressor(1.0, kernel="linear", max_iter=2, **BOX)
+    if record == "pipeline":
+        steps = [("scale", PrivateMinMaxScaler(bounds=(-9, 9))), ("ridge", model)]
+        model = PrivatePipeline(steps, 1.0)
+    model.fit(X, y, groups=People(np.arange(ROWS) // 2, rule))
+    path = save(model, tmp_path / "people.dpk")
+    subject, n_people, _, words = subject_of(path)
+    assert n_people == (240 if record == "add-remove" else ROWS // 2)
+    assert (
+        subject.people == ("all" if record == "auto" else rule) and "people with rows" in words[0]
+    )
+    found = audit_file(path, trials=40, records=1, random_state=0, progress=False)
+    assert found.verdict == "not contradicted"
+    assert "one person of 1 row in one table and 20 rows in the other" in found.pair
+
+
+class ManyRowsCountMore(PrivateKernelRidge):
+    """A twin in which every row of a person has the weight 1."""
+
+    def _open_people(self, X, y, given, order):
+        table, record = super()._open_people(X, y, given, order)
+        return replace(table, shares=np.ones_like(table.shares)), record
+
+
+@pytest.mark.parametrize("targets", [None, 2])
+def test_made_up_people_show_that_many_rows_count_more(targets):
+    given = {**BOX, "kernel": "linear"}
+    if targets:
+        given["y_bounds"] = [(-1, 1), (0, 9)]
+    options = {"n_rows": 40, "trials": 80, "random_state": 0, "progress": False, "people": "all"}
+    options["n_targets"] = targets
+    assert audit(ManyRowsCountMore(1.0, **given), **options).verdict == "contradicted"
+    assert audit(PrivateKernelRidge(1.0, **given), **options).verdict == "not contradicted"
 
 
 @pytest.mark.parametrize("records", [1, 4])

@@ -252,6 +252,56 @@ def test_an_id_stands_beside_each_prediction(study):
     assert result.exit_code == 1 and "exactly one column named 'nobody'" in result.stderr
 
 
+def test_probabilities_of_a_loss_for_decisions_are_named(study):
+    line = "fit patients.csv --bounds sick.toml --target sick --epsilon 9 --set n_features=20"
+    assert call(f"{line} --out hinge.dpk --report hinge.html").exit_code == 0
+    assert (
+        call(f"{line} --out logistic.dpk --report logistic.html --set loss=logistic").exit_code == 0
+    )
+    told = call("predict hinge.dpk patients.csv --probabilities").stderr
+    assert "note: These probabilities follow from the loss 'smoothed_hinge'" in told
+    assert "`fit --set loss=logistic`" in told
+    assert "note:" not in call("predict hinge.dpk patients.csv").stderr
+    assert "note:" not in call("predict logistic.dpk patients.csv --probabilities").stderr
+    for name, said in (("hinge", True), ("logistic", False)):
+        page = (study / f"{name}.html").read_text(encoding="utf-8")
+        assert ("can lie far from the shares of the classes" in page) is said
+
+
+def test_a_fit_says_what_is_known_of_its_quality_and_why_shares_are_left_out(study):
+    made = call(f"{FIT} --epsilon 50 --out m.dpk").stdout
+    assert "quality  mean squared error on the training data: " in made
+    assert "shares" not in made
+    small = call(f"{FIT} --epsilon 0.5 --out s.dpk").stdout
+    assert "cells were not released, because the noise would drown them." in small
+    pure = call(f"{FIT} --epsilon 3 --delta 0 --out p.dpk").stdout
+    assert "because the guarantee has no delta." in pure
+    hidden = call(f"{FIT} --epsilon 3 --out h.dpk --neighbours add-remove --n-max 90").stdout
+    assert "because they would tell the number of records." in hidden
+    unasked = call(f"{FIT} --epsilon 0.5 --out u.dpk --no-counts").stdout
+    assert "shares" not in unasked
+    labels = call("fit patients.csv --bounds sick.toml --target sick --out c.dpk").stdout
+    assert "quality  no number was released with this model" in labels
+
+
+def test_a_template_shows_how_to_say_how_a_file_of_text_is_written(study):
+    assert call("bounds patients.csv --schema --out t.toml").exit_code == 0
+    text = (study / "t.toml").read_text(encoding="utf-8")
+    assert tomllib.loads(text)["file"] == {}
+    for line in (
+        '# delimiter = ";"',
+        '# decimal = ","',
+        '# thousands = "."',
+        '# encoding = "cp1252"',
+    ):
+        assert line in text
+        text = text.replace(line, line[2:])
+    written = tomllib.loads(text)["file"]
+    assert written == {"delimiter": ";", "decimal": ",", "thousands": ".", "encoding": "cp1252"}
+    np.savez(study / "t.npz", x=np.zeros(3))
+    assert "[file]" not in call("bounds t.npz --schema").stdout
+
+
 def test_a_paragraph_of_help_is_broken_by_the_terminal_alone(study, monkeypatch):
     monkeypatch.setenv("COLUMNS", "60")
     shown = [line.strip() for line in call("check --help").stdout.splitlines()]

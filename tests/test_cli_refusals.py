@@ -38,8 +38,11 @@ FIT = "fit patients.csv --bounds days.toml --target days --estimator PrivateKern
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("fit none.csv --bounds days.toml --target days", "No such file"),
-        ("fit patients.csv --bounds none.toml --target days", "No such file"),
+        ("fit none.csv --bounds days.toml --target days", "There is no file or folder named none"),
+        (
+            "fit patients.csv --bounds none.toml --target days",
+            "There is no file or folder named none",
+        ),
         ("fit patients.csv --bounds days.toml", "Name the column to predict"),
         ("fit patients.csv --bounds days.toml --target nix", "does not declare the target 'nix'"),
         (
@@ -74,11 +77,11 @@ FIT = "fit patients.csv --bounds days.toml --target days --estimator PrivateKern
         (f"{FIT} --decimal x", "--decimal must be a dot or a comma"),
         (f"{FIT} --thousands .", "different signs"),
         (f"{FIT} --encoding utf-16", "one byte per character"),
-        ("check none.csv --bounds days.toml", "No such file"),
+        ("check none.csv --bounds days.toml", "There is no file or folder named none"),
         ("check patients.csv --bounds days.toml --target days --strict", "would refuse this file"),
         ("predict patients.csv patients.csv", "model file"),
         ("show patients.csv", "model file"),
-        ("verify none.dpk", "No such file"),
+        ("verify none.dpk", "There is no file or folder named none"),
         ("report patients.csv", "model file"),
         ("audit nix", "is neither a model file nor an estimator"),
         ("bounds patients.csv", "either --schema or --private"),
@@ -113,7 +116,7 @@ def test_wrong_usage_is_exit_code_2(study, line):
 def test_debug_shows_the_traceback_and_json_the_error(study):
     result = call(*words_of("fit none.csv --bounds days.toml --target days --debug --json"))
     assert result.exit_code == 1 and "Traceback" in result.stderr
-    assert "No such file" in json.loads(result.stdout)["error"]
+    assert "There is no file or folder named none" in json.loads(result.stdout)["error"]
 
 
 def test_a_fault_of_ours_does_not_quote_the_data(study, monkeypatch):

@@ -419,6 +419,13 @@ def test_bounds_by_name_follow_the_columns_of_the_table():
     assert np.array_equal(*found)
 
 
+def test_a_column_of_texts_that_bounds_by_name_do_not_declare_is_named():
+    X = pd.DataFrame({"x": [0.0, 1.0] * 20, "ward": ["north", "south"] * 20})
+    model = PrivateKernelRidge(bounds={"x": (0, 1)}, y_bounds=(0, 1))
+    with pytest.raises(ParameterError, match="the column 'ward' is missing in them"):
+        model.fit(X, X["x"])
+
+
 @pytest.mark.parametrize(
     ("bounds", "names", "words"),
     [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 from sklearn.linear_model import Ridge
@@ -99,14 +101,34 @@ def test_a_large_table_is_a_stream(study, monkeypatch):
 
 def test_cells_that_can_not_be_read_are_refused_unless_replacements_are_wanted(study):
     line = (study / "stays.csv", study / "days.toml", "days")
-    with pytest.raises(DataError, match="strict=True.* refuses such a file"):
+    with pytest.raises(DataError, match="in Python unless strict=False is passed. Nothing was"):
         read_table(*line, decimal=".", thousands=",")
-    loose = read_table(*line, decimal=".", thousands=",", strict=False)
+    with pytest.warns(UserWarning, match="the middle of the range stands in: days"):
+        loose = read_table(*line, decimal=".", thousands=",", strict=False)
     assert set(loose.X[:, 0]) == {5.0}
     table = read_table(*line)
-    with pytest.raises(DataError, match="strict=True"):
+    with pytest.raises(DataError, match="strict=False"):
         table.new_rows(study / "stays.csv", decimal=".")
-    assert set(table.new_rows(study / "stays.csv", decimal=".", strict=False)[:, 0]) == {5.0}
+    with pytest.warns(
+        UserWarning, match="54 of 60 cells of column 'crp' can't be read as the model"
+    ):
+        replaced = table.new_rows(study / "stays.csv", decimal=".", strict=False)
+    assert set(replaced[:, 0]) == {5.0}
+    with pytest.warns(UserWarning, match="of column 'crp'"):
+        loose.new_rows(study / "stays.csv", decimal=".")  # as strict as the table itself
+
+
+def test_the_middle_of_a_range_is_named_where_it_stands_in(study):
+    with pytest.warns(UserWarning, match=r"stands in: days \(30\)\. State 'missing'"):
+        read_table(study / "stays.csv", study / "days.toml", "days")
+    stated = (study / "days.toml").read_text(encoding="utf-8") + "\n[target]\nmissing = 7\n"
+    stated = stated.replace("[columns.days]\nlow = 0\nhigh = 60\n", "").replace(
+        "[target]", '[target]\nname = "days"\nlow = 0\nhigh = 60'
+    )
+    (study / "stated.toml").write_text(stated, encoding="utf-8")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        read_table(study / "stays.csv", study / "stated.toml")
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,8 @@ from dpkernel.outputs.report.words import MECHANISMS, SENSITIVITIES
 from dpkernel.preprocessing import (
     DeclaredCategories,
     PrivateBounds,
+    PrivateImputer,
+    PrivatePCA,
     PrivatePipeline,
     PrivateStandardScaler,
 )
@@ -715,6 +717,32 @@ def test_the_page_shows_what_the_model_looks_at(tmp_path):
     assert f"age {shares['age']:.1%}" in page and f"ward {shares['ward']:.1%}" in page
     assert f"Above all age {shares['age']:.0%}" in page  # in the summary
     assert "What the model looks at" not in Reader(written(ridge(), tmp_path)).text
+
+
+def test_the_page_of_an_imputing_pipeline_has_all_that_its_model_has(tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0, 10, (4000, 2))
+    y = np.sin(X[:, 0])
+    X[::3, 1] = np.nan
+    columns = Domain((Interval(0, 10), Interval(0, 10)), Interval(-2, 2), names=("age", "crp"))
+    model = PrivateKernelRegressor(bounds=columns, n_features=60)
+    steps = [("missing values", PrivateImputer(bounds=(0, 10))), ("model", model)]
+    pipeline = PrivatePipeline(steps, epsilon=5.0).fit(X, y, groups=np.arange(4000) // 2)
+    page = Reader(written(pipeline, tmp_path, schema=columns)).text
+    assert "Above all age" in page and "What the model looks at" in page
+    assert "age 0 to 10 crp 0 to 10 target -2 to 2" in page
+    assert "missing values PrivateImputer; model PrivateKernelRegressor" in page
+    assert "one of the rows, which is picked by its content" in page
+    assert "a person with all their rows" in page and "unit_record" not in page
+    # the columns of this model are mixtures, and its ranges are not those of the input
+    mixed = [
+        ("mixed", PrivatePCA(2, bounds=(0, 10))),
+        ("model", PrivateKernelRegressor(y_bounds=(-2, 2))),
+    ]
+    other = PrivatePipeline(mixed, epsilon=5.0).fit(np.nan_to_num(X), y)
+    assert "relevance" in other.certificate_.free_statistics["kernel"]
+    page = Reader(written(other, tmp_path)).text
+    assert "What the model looks at" not in page and "target -2 to 2" not in page
 
 
 def test_no_page_shows_json_and_every_page_explains_its_words(tmp_path):

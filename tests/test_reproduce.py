@@ -510,6 +510,24 @@ def test_a_full_run_does_not_excuse_itself_and_a_single_one_counts_right(tmp_pat
         assert ("may differ" in claimed(table)[1]) is said
 
 
+def test_what_is_said_about_figures_1_and_7_is_in_the_kept_tables():
+    results = Path(__file__).parents[1] / "benchmarks" / "results"
+
+    def ratios(name):
+        """Return the errors of Algorithm 1 over those of Algorithm 3, as printed."""
+        rows = [row for row in read_csv(results / name) if "as printed" in row["method"]]
+        pairs = [[cell.split(" / ") for cell in list(row.values())[2:]] for row in rows]
+        return np.array([[float(a) / float(b) for a, b in row] for row in pairs])
+
+    synthetic = ratios("reproduce_synthetic.csv")  # d = 10, 20, 30 by five epsilons
+    assert synthetic.shape == (3, 5) and (synthetic > 1.2).all()
+    assert (synthetic[:, 2:] < 2.4).all() and (synthetic[:, :2] > 8.5).all()
+    assert (np.diff(synthetic[:, 1:], axis=0) < 0).all()  # the gap narrows, except at 0.1
+    assert not (np.diff(synthetic[:, 0]) < 0).all()
+    songs = ratios("reproduce_songs.csv")
+    assert songs.shape == (5, 5) and (songs > 1).all()
+
+
 def test_what_is_said_about_table_1_is_what_it_has():
     small, large = (table_1(n, 10, 1.0, n**-2.0, 0.5) for n in (10**4, 10**6))
     common = [k for k, row in enumerate(large) if row.utility == large[1].utility]

@@ -172,6 +172,10 @@ def test_columns_that_are_no_names_are_not_taken_for_names():
         columns = (np.arange(3), np.arange(3))
 
     assert column_names(Odd()) is None and column_names(np.zeros((2, 2))) is None
+    X = pandas.DataFrame({"column_names": [0.125, 0.5], "columns": [0.25, 0.75]})
+    assert column_names(X) == ["column_names", "columns"]
+    with pytest.raises(DataError, match=r"^The columns of X are \['column_names', 'columns'\]"):
+        ridge(Domain((Interval(0, 1),) * 2, names=("a", "b"))).fit(X, [0.0, 1.0])
 
 
 def test_other_tables_than_those_in_memory_are_refused():

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+from functools import partial
 
 import dask.array
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.base import clone
 from sklearn.ensemble import BaggingRegressor
 from sklearn.linear_model import Ridge
 
@@ -19,7 +21,9 @@ from dpkernel import (
     PrivateKernelRegressor,
     PrivateKernelRidge,
     PrivateQuantileRegressor,
+    PrivateSearchCV,
     SeededNoise,
+    private_score,
 )
 from dpkernel.data.weights import with_weights
 from dpkernel.estimators import base, opening, rkhs
@@ -34,6 +38,7 @@ from dpkernel.methods import (
     PrivateSGDRegressor,
     PrivateSketchedRidge,
 )
+from dpkernel.preprocessing import PrivateMinMaxScaler, PrivatePipeline
 from replay import Replay, differences, ratios
 from test_places import OFFERED, QUICK
 from test_replay import CASES, ROUNDING, backgrounds, rows_of
@@ -203,6 +208,99 @@ def test_groups_take_no_weights(rng):
     X, y = rng.uniform(-1, 1, (30, 2)), rng.uniform(-1, 1, 30)
     with pytest.raises(ParameterError, match="weight per row, but with groups.*is private"):
         models()["Huber"].fit(X, y, groups=np.arange(30), sample_weight=np.ones(30))
+
+
+def test_what_takes_no_weights_says_why(rng):
+    X, y = rng.uniform(-1, 1, (60, 2)), rng.uniform(-1, 1, 60)
+    weights, ledger = np.full(60, 0.5), Ledger()
+    ridge, scaler = models(1.0)["ridge"], PrivateMinMaxScaler(bounds=(-9, 9))
+    search = PrivateSearchCV(ridge, {"length_scale": [0.3, 1.0]}, ledger=ledger)
+    fitted = models(1.0)["ridge"].fit(X, y)
+    step = PrivateKernelRidge(y_bounds=(-1, 1))
+    refused = {
+        "must suit every row": clone(scaler).set_params(ledger=ledger).fit,
+        "a weighted one would need another release": search.fit,
+        "last step, 's', but PrivateSearchCV takes none": PrivatePipeline(
+            [("s", PrivateSearchCV(step, {"length_scale": [1.0]}))], ledger=ledger
+        ).fit,
+        "last step, 's', but PrivateMinMaxScaler takes none": PrivatePipeline(
+            [("s", scaler)], ledger=ledger
+        ).fit,
+        "weight per row, but with groups": partial(
+            PrivatePipeline([("s", step)], ledger=ledger).fit, groups=np.arange(60)
+        ),
+        "which is private": partial(private_score, fitted, metric="mse", ledger=ledger),
+    }
+    for why, fit in refused.items():
+        with pytest.raises(ParameterError, match=why):
+            fit(X=X, y=y, sample_weight=weights)
+    for fit in (scaler.fit, search.fit, partial(private_score, fitted)):
+        with pytest.raises(TypeError, match="unexpected keyword argument 'weight'"):
+            fit(X=X, y=y, weight=weights)
+    assert ledger.spends == []
+    scaler.fit(X, sample_weight=None)
+
+
+def scaled(model, **options):
+    steps = [("scale", PrivateMinMaxScaler(bounds=(-10, 10))), ("model", model)]
+    given = {"epsilon": 1.0, "delta": 1e-5, "noise": SeededNoise(0), **options}
+    return PrivatePipeline(steps, **given)
+
+
+@pytest.mark.parametrize("name", ["ridge", "Huber", "classifier"])
+def test_no_weighted_row_moves_a_statistic_of_a_pipeline_more_than_certified(name):
+    """Neighbours differ in the row, its target and its weight."""
+    labels = name == "classifier"
+    last = {
+        "ridge": PrivateKernelRidge(y_bounds=(-1, 1), n_features=8),
+        "Huber": PrivateHuberRegressor(y_bounds=(-1, 1), n_features=8),
+        "classifier": PrivateKernelClassifier(classes=[0, 1], n_features=8, regularisation=5.0),
+    }[name]
+    X, y = backgrounds(labels)[0]
+    weights = np.random.default_rng(2).choice([0.125, 0.75, 1.0], len(X))
+    tables, found, left_over = [(X, y, weights)], 0.0, set()
+    for number, (row, target) in enumerate(rows_of(X, y, labels)[::2]):
+        other = X.copy(), y.copy(), weights.copy()
+        other[0][-1], other[1][-1], other[2][-1] = row, target, (1.0, 0.25)[number % 2]
+        tables.append(other)
+    with pytest.MonkeyPatch.context() as patch:
+        replay = Replay(patch)
+        fitted = [
+            replay.run(lambda: scaled(last).fit(X, y, sample_weight=w))  # noqa: B023
+            for X, y, w in tables
+        ]
+        for other, after in fitted[1:]:
+            found = max(found, *ratios(fitted[0][1], after).values())
+            left_over.update(differences(fitted[0][0], other))
+    assert 0.3 < found <= 1 + ROUNDING
+    assert [path for path in left_over if not path.endswith("._family")] == []
+
+
+def test_the_last_step_of_a_pipeline_takes_the_weights(rng):
+    X = rng.uniform(-1, 1, (900, 1))
+    liar = np.arange(900) % 2 == 0
+    told, weights = np.where(liar, -X[:, 0], X[:, 0]), np.where(liar, 0.01, 1.0)
+    pipeline = scaled(PrivateKernelRidge(kernel="linear", y_bounds=(-1, 1)), epsilon=1e4)
+    pipeline.fit(X, told, sample_weight=weights)
+    assert 0.8 < np.polyfit(X[:, 0], pipeline.predict(X), 1)[0] < 1.1
+    assert pipeline.certificate_.verify().epsilon <= 1e4
+    ledger = Ledger()
+    pipeline.set_params(ledger=ledger)
+    for bad in (weights * 2, weights[1:], weights - 0.01):
+        with pytest.raises(DataError, match="one weight per row, above zero and at most 1"):
+            pipeline.fit(X, told, sample_weight=bad)
+    assert ledger.spends == []
+
+
+def test_one_prediction_of_a_curator_takes_weights(rng):
+    X = rng.uniform(-1, 1, (400, 1))
+    liar = np.arange(400) % 2 == 0
+    told, weights = np.where(liar, -X[:, 0], X[:, 0]), np.where(liar, 0.01, 1.0)
+    curator = models()["curator"]
+    assert abs(curator.predict_once(X, told, [0.8], sample_weight=weights).value - 0.8) < 0.15
+    assert abs(curator.predict_once(X, told, [0.8]).value) < 0.15
+    with pytest.raises(DataError, match="one weight per row"):
+        curator.predict_once(X, told, [0.8], sample_weight=2 * weights)
 
 
 @pytest.mark.parametrize("relation", ["zero-out", AddRemove(40)], ids=str)

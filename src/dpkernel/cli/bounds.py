@@ -174,6 +174,9 @@ def _heading(certificate: Certificate, file: Path) -> str:
     )
 
 
+_EXAMPLES = (("delimiter", ";"), ("decimal", ","), ("thousands", "."), ("encoding", "cp1252"))
+
+
 def template(table: TableFile, written: Mapping[str, str]) -> str:
     """Return a bounds.toml to be filled in: names, and types if the file itself states them."""
     if not table.kinds and any(_is_number(name) for name in table.header):
@@ -202,6 +205,11 @@ def template(table: TableFile, written: Mapping[str, str]) -> str:
         "# n_max =   # for --neighbours add-remove: the table has publicly no more records than this",
     ]
     lines += _file_lines(written)
+    if not table.kinds:  # a file of text
+        lines += (
+            [] if written else ["", "[file]  # how the file is written, if not as 1234.5, in UTF-8"]
+        )
+        lines += [f'# {name} = "{value}"' for name, value in _EXAMPLES if name not in written]
     kinds = table.kinds or ("",) * len(table.header)
     for name, kind in zip(table.header, kinds, strict=True):
         said = f"  # {one_line(kind)} in the file" if kind else ""

@@ -18,8 +18,9 @@ from dpkernel.data.table_files import LoadedTable, encode_table, read_schema
 from dpkernel.data.table_files.loading import open_declared
 from dpkernel.data.table_files.schema import middles
 from dpkernel.estimators.cell_counts import LABEL
-from dpkernel.foundations.types import Neighbours
+from dpkernel.foundations.types import Budget, Neighbours
 from dpkernel.outputs.cells import cell_lines, imputed_lines, imputed_values, unread_columns
+from dpkernel.outputs.report.quality import free_figures, in_short
 from dpkernel.preprocessing.files import fit_table
 from dpkernel.privacy.resume import paid_budget
 
@@ -137,6 +138,10 @@ def fit(
     used = ", ".join(one_line(rule.name) for rule in schema.inputs)
     output.say(f"{'inputs':<8} {used} (`predict` needs these columns)")
     statistics = certificate.free_statistics
+    known_of_it = in_short(free_figures(statistics)) or "no number was released with this model"
+    output.say(f"{'quality':<8} {known_of_it}")
+    if counts and LABEL not in statistics:
+        output.say(_without_shares(hidden, budget))
     for line in [*cell_lines(statistics, schema), *imputed_lines(model, schema)]:
         output.say(line)
     for name in unread_columns(statistics):
@@ -165,6 +170,16 @@ def fit(
             "imputed": imputed_values(model, schema),
         }
     )
+
+
+def _without_shares(hidden: bool, budget: Budget) -> str:
+    """Return why the shares of cells were left out. It depends on public numbers only."""
+    why = "the noise would drown them"
+    if hidden:
+        why = "they would tell the number of records"
+    elif budget.pure:
+        why = "the guarantee has no delta"
+    return f"The shares of missing and unreadable cells were not released, because {why}."
 
 
 def _size_name(hidden: bool, group: str | None) -> str:

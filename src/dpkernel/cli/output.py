@@ -195,7 +195,10 @@ class Output:
         except OSError as error:
             name = os.path.basename(str(error.filename or "")) or "A file"
             reason = error.strerror or type(error).__name__
-            self.fail(f"{name} can't be read or written: {reason}. {self.on_interrupt()}")
+            what = f"{name} can't be read or written: {reason}."
+            if isinstance(error, FileNotFoundError) and error.filename:
+                what = f"There is no file or folder named {name}."
+            self.fail(f"{what} {self.on_interrupt()}")
         except MemoryError:
             self.fail(f"There is not enough memory. {self.on_interrupt()}")
         except (typer.Exit, typer.Abort):

@@ -19,10 +19,11 @@ from dpkernel.data.cells import is_missing
 from dpkernel.data.table_files import Schema
 from dpkernel.data.table_files.loading import open_declared
 from dpkernel.data.table_files.schema import UNREADABLE
-from dpkernel.data.table_files.spool import unreadable_message
+from dpkernel.data.table_files.spool import unreadable_message, unreadable_note
 from dpkernel.foundations.errors import DataError, ParameterError
 from dpkernel.foundations.types import Array
 from dpkernel.outputs.model_file import load
+from dpkernel.outputs.report.views import probability_note
 from dpkernel.preprocessing import PrivatePipeline
 
 
@@ -113,11 +114,9 @@ def predict(
             write([[*beside, *predictor.columns(found)]])
     for name, lost in unread.items():
         if lost:
-            output.note(
-                f"warning: {lost} of {count} cells of column {name!r} can't be read as the model needs"
-                " them; the same values stand in as in the fit. Is --decimal, --thousands or --encoding"
-                " missing?"
-            )
+            output.note(f"warning: {unreadable_note(name, lost, count)}")
+    if probabilities and (note := probability_note(fitted)):
+        output.note(f"note: {note} On the command line: `fit --set loss=logistic`.")
     summary: dict[str, Any] = {"n_rows": count}
     if any(unread.values()):
         summary["unreadable"] = unread

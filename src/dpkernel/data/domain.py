@@ -458,7 +458,8 @@ def _numbers_of_column(cells: Any, name: str) -> Array:
         pass
     raise DataError(
         f"Column {name} of X is declared as numbers but holds an entry that is not a number. Declare"
-        " the levels of a column of texts, for example {'ward': ['north', 'south']} in 'bounds'."
+        " the levels of a column of texts, for example {'ward': ['north', 'south']} in 'bounds'. Numbers"
+        " with decimal commas and dates are read from a file by read_table."
     )
 
 

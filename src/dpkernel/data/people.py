@@ -207,10 +207,10 @@ def table_of_people(
 def _checked_ids(X: Any, y: Any, ids: Any) -> Any:
     """Return one id per row, in memory; no message tells a number of rows."""
     name = getattr(ids, "name", None)
-    if isinstance(name, str) and name in map(str, column_names(X) or ()):
+    if name is not None and name in set(column_names(X) or ()):
         raise ParameterError(
             f"The column {name!r} holds the ids in groups and is also a column of X. Drop it from X:"
-            " a model must not learn from ids."
+            " a model must not learn from ids. If it is another column, give one of them another name."
         )
     cells = _all_ids(ids)
     if not _one_dimension(cells):

@@ -31,7 +31,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 MISSING = (
     "The input contains NaN or infinity (inf). Private estimators refuse missing and infinite values:"
     " filling them from the data would leak. Fill them with public constants first, or drop those rows"
-    " for a reason that is public."
+    " for a reason that is public. preprocessing.PrivateImputer, as a step of a PrivatePipeline, finds"
+    " medians privately."
 )
 # complete messages of scikit-learn that contain only counts, shapes and class names
 _SAFE = tuple(
@@ -254,10 +255,12 @@ def framed(values: Array, like: Any) -> Any:
     """Return an array as a data frame or an Arrow table with the columns of ``like``."""
     if not getattr(like.columns, "is_unique", True):
         raise DataError(_SAME_NAME)
-    if hasattr(like, "column_names"):  # an Arrow table
-        return type(like).from_arrays(list(values.T), names=like.column_names)
-    kind = type(getattr(like, "_meta", like))  # a Dask data frame consists of those of its _meta
-    option = "columns" if hasattr(like, "iloc") else "schema"
+    kind = type(like)  # a column may have the name of an attribute, so only the class is asked
+    if hasattr(kind, "from_arrays"):  # an Arrow table
+        return kind.from_arrays(list(values.T), names=like.column_names)
+    if hasattr(kind, "to_delayed"):  # a Dask data frame consists of those of its _meta
+        kind = type(like._meta)
+    option = "columns" if hasattr(kind, "iloc") else "schema"
     return kind(values, **{option: list(like.columns)})
 
 

@@ -11,6 +11,7 @@ Weights are multiples of 2^-20, so that sums of up to 2^33 of them are exact in 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +19,7 @@ import numpy as np
 
 from dpkernel.data.cells import as_numbers, shape_of
 from dpkernel.data.sources import Source
-from dpkernel.foundations.errors import DataError
+from dpkernel.foundations.errors import DataError, ParameterError
 from dpkernel.foundations.types import Array, IntArray
 
 _STEPS = 2.0**20
@@ -26,6 +27,19 @@ NOT_A_WEIGHT = (
     "sample_weight must be one weight per row, above zero and at most 1: with a larger weight, a row"
     " would count for more than the noise hides. Divide all weights by a public bound on them."
 )
+PEOPLE_OR_WEIGHTS = (
+    "sample_weight is a weight per row, but with groups the rows of a person become one record, and"
+    " how many rows a person has is private. Leave out one of the two."
+)
+
+
+def refuse_weights(owner: str, given: Mapping[str, Any], why: str) -> None:
+    """Raise for a sample_weight, with the reason, and for any other keyword as Python does."""
+    for name, value in given.items():
+        if name != "sample_weight":
+            raise TypeError(f"{owner} got an unexpected keyword argument {name!r}")
+        if value is not None:
+            raise ParameterError(f"{owner} takes no sample_weight: {why}")
 
 
 def with_sample_weight(source: Source, sample_weight: Any) -> Source:

@@ -212,7 +212,7 @@ class PrivateEstimator(TableOpener, CountedClones):
 
     # --- what a fit would release -----------------------------------------------------------------
 
-    def _planned(self, X: Any, y: Any) -> tuple[Release, ...]:
+    def _planned(self, X: Any, y: Any, sample_weight: Any = None) -> tuple[Release, ...]:
         """Return what a fit to these data would release, after checking them. Nothing is spent."""
         if type(self)._make_plan is PrivateEstimator._make_plan:
             raise ParameterError(
@@ -220,9 +220,9 @@ class PrivateEstimator(TableOpener, CountedClones):
             )
         draft = clone(self)
         if not type(self).fit.__module__.startswith("dpkernel."):
-            draft = rehearsed(draft, X, y)
+            draft = rehearsed(draft, X, y, sample_weight)
         budget, relation = draft._check_parameters()
-        table = draft._opened(X, y, None, None, relation, draft.noise).table
+        table = draft._opened(X, y, None, sample_weight, relation, draft.noise).table
 
         def make(smaller: Budget) -> FitPlan:
             plan: FitPlan = draft._make_plan(table, smaller, relation)
@@ -232,6 +232,6 @@ class PrivateEstimator(TableOpener, CountedClones):
         plan = make(budget) if beside is None else beside.joined(make, budget, relation)
         return tuple(plan.releases)
 
-    def _planned_spending(self, X: Any, y: Any) -> Plan:
-        """Return what a fit to these data would ask of a ledger."""
-        return self._spending(self._planned(X, y))[1]
+    def _planned_spending(self, X: Any, y: Any, **weights: Any) -> Plan:
+        """Return what a fit to these data, and to their weights, would ask of a ledger."""
+        return self._spending(self._planned(X, y, **weights))[1]

@@ -343,17 +343,19 @@ class PrivateCurator(FunctionModel):
         return len(self._noisy)
 
     @without_traps
-    def predict_once(self, X: Any, y: Any, point: Any, groups: Any = None) -> Prediction:
+    def predict_once(
+        self, X: Any, y: Any, point: Any, groups: Any = None, sample_weight: Any = None
+    ) -> Prediction:
         """Fit on (X, y), release f at one point with one random number, and forget the fit.
 
         The guarantee is pure epsilon; delta is not used. One random number protects one answer
         only. A second call is therefore a second spend, and adding one number to a whole function
-        would protect nothing. ``groups`` is that of ``fit``.
+        would protect nothing. ``groups`` and ``sample_weight`` are those of ``fit``.
         """
         request = Budget(self.epsilon)
         _, relation = self._check_parameters()
         require_accepted(L2Gamma, self.accept)
-        opened = self._opened(X, y, groups, None, relation, self.noise)
+        opened = self._opened(X, y, groups, sample_weight, relation, self.noise)
         table = self._table(opened.table)
         problems = self._problems_for(table, request)
         asked = np.atleast_2d(as_floats(point, "point"))

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpkernel.data.blocks import BlockStream, library_of
 from dpkernel.data.cells import column_names, shape_of
-from dpkernel.data.declared import has_words, interval_of, resolve_domain
+from dpkernel.data.declared import columns_of, has_words, interval_of, resolve_domain
 from dpkernel.data.domain import Domain, Interval, Levels, with_positions
 from dpkernel.data.labels import LabelShares, classes_of
 from dpkernel.data.people import (
@@ -26,7 +26,7 @@ from dpkernel.data.people import (
 from dpkernel.data.places import in_places, one_row, refuse_lists
 from dpkernel.data.sources import Source
 from dpkernel.data.tables import checked_table, framed, sizes_hidden
-from dpkernel.data.weights import checked_weights, with_sample_weight
+from dpkernel.data.weights import PEOPLE_OR_WEIGHTS, checked_weights, with_sample_weight
 from dpkernel.foundations.errors import NoRowsError, ParameterError, parameter_message
 from dpkernel.foundations.types import AddRemove, IntArray, Neighbours, no_add_remove
 from dpkernel.privacy.certificate import of_people, of_places
@@ -88,10 +88,7 @@ class TableOpener:
         """Return the opened table; ``source`` draws the order of records where it is secret."""
         X = self._coded(X, getattr(self, "bounds", None))
         if groups is not None and sample_weight is not None:
-            raise ParameterError(
-                "sample_weight is a weight per row, but with groups the rows of a person become one"
-                " record, and how many rows a person has is private. Leave out one of the two."
-            )
+            raise ParameterError(PEOPLE_OR_WEIGHTS)
         people = None if groups is None else People.of(groups)
         if not relation.n_is_public:
             return self._open_places(X, y, people, sample_weight, source)
@@ -116,9 +113,12 @@ class TableOpener:
 
     def _coded(self, X: Any, bounds: Any) -> Any:
         """Return a table in memory with positions in place of texts, where levels are texts."""
-        if not has_words(bounds):
-            return X
         owner = type(self).__name__
+        if not has_words(bounds):
+            names = column_names(X) if isinstance(bounds, Mapping) else None
+            if names is not None:  # a column of texts that is not declared is named as any other
+                columns_of(bounds, len(names), names, owner)
+            return X
         if isinstance(X, BlockStream) or library_of(X) in ("dask", "torch"):
             raise ParameterError(
                 f"The 'bounds' of {owner} declare levels that are texts. This needs a table in memory;"
@@ -171,8 +171,8 @@ class TableOpener:
         if record not in self._person_records:
             allowed = " or ".join(repr(name) for name in sorted(self._person_records))
             all_rows = (
-                "All rows of a person suit sums and noise on gradients: PrivateKernelRidge and SGD. The"
-                " proof of this estimator needs one record per person."
+                "All rows of a person suit sums and noise on gradients: fits of PrivateKernelRidge and"
+                " of SGD. All other fits, and searches, need one record per person."
             )
             advice = all_rows if record == "all" else ""
             raise ParameterError(

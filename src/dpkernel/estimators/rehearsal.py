@@ -11,7 +11,7 @@ from dpkernel.foundations.types import Budget, Neighbours
 from dpkernel.privacy.ledger import Ledger
 
 
-def rehearsed(draft: Any, X: Any, y: Any) -> Any:
+def rehearsed(draft: Any, X: Any, y: Any, sample_weight: Any = None) -> Any:
     """Return a draft after its ``fit`` was called with a ledger without budget, which ended it.
 
     The fit may have changed parameters, so the plan is that of the draft that is returned. Raises what
@@ -29,7 +29,7 @@ def rehearsed(draft: Any, X: Any, y: Any) -> Any:
     found = watched(**draft.get_params(deep=False))
     found.ledger = Ledger(budget=Budget(5e-324), neighbours=Neighbours.resolve(draft.neighbours))
     with contextlib.suppress(BudgetExceededError):
-        found.fit(X, y)
+        found.fit(X, y, **({} if sample_weight is None else {"sample_weight": sample_weight}))
     if lengths - {shape_of(X)[0]}:
         raise DataError(
             f"The fit of {kind.__name__} leaves out or adds rows. How many there are would then"

@@ -11,7 +11,7 @@ import numpy as np
 
 from dpkernel.data.declared import interval_of
 from dpkernel.data.domain import Domain, Interval, Intervals
-from dpkernel.data.people import RECORDS, People, is_in_memory, open_units
+from dpkernel.data.people import People, is_in_memory, open_units
 from dpkernel.data.sources import Source, open_source, released_size
 from dpkernel.estimators.base import FitPlan, Fitted, logger
 from dpkernel.estimators.feature_choice import size_for_gram
@@ -211,7 +211,6 @@ class PrivateKernelRidge(NumberModel):
         self.accept = accept
         self.verbose = verbose
 
-    _person_records: ClassVar[tuple[str, ...]] = (*RECORDS, "all")
     _places = True
 
     def _check_places(self) -> None:

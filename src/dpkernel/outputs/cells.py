@@ -14,6 +14,7 @@ from dpkernel.foundations.types import is_real
 from dpkernel.preprocessing import PrivateImputer, PrivatePipeline
 
 _CLEAR = 3.0  # deviations of the noise above which a share is told
+_IN_95 = 1.96  # deviations of the noise within which it lies in 95 % of cases
 _MOST = 0.5  # share of unreadable cells that is warned of
 
 
@@ -49,10 +50,9 @@ def cell_lines(statistics: Mapping[str, Any], schema: Any = None) -> list[str]:
         if told == [told[-1]] and told[0].endswith(STATES[-1]):
             instead = ""  # values outside of the range became its ends
         lines.append(f"{name}: {', '.join(told)}{instead}")
-    noise = f"± {max(deviation, 0.001):.1%}"
     head = (
-        f"Cells that were missing, could not be read or lay outside of their range, released with noise"
-        f" of {noise}:"
+        "Cells that were missing, could not be read or lay outside of their range, released with noise"
+        f" (within ± {max(_IN_95 * deviation, 0.001):.1%} in 95\N{NO-BREAK SPACE}% of cases):"
     )
     if not lines:
         return [f"{head} no column has clearly more than {least:.0%} of them."]

@@ -16,6 +16,7 @@ from dpkernel.data.declared import resolve_domain
 from dpkernel.data.domain import Domain, Interval, Levels, tupled
 from dpkernel.data.people import PersonRule
 from dpkernel.data.tables import Columns, checked_table, table_to_train
+from dpkernel.data.weights import refuse_weights
 from dpkernel.estimators.base import PrivateEstimator
 from dpkernel.foundations.errors import CertificateError, ParameterError, parameter_message
 from dpkernel.foundations.types import JSON, Array, Budget
@@ -26,6 +27,10 @@ from dpkernel.privacy.ledger import Ledger
 from dpkernel.privacy.noise import NoiseSource, SeededNoise
 from dpkernel.privacy.profiles import gaussian_mu
 
+_NO_WEIGHTS = (
+    "what a transformer finds must suit every row, whatever its weight. Pass the weights to the fit of"
+    " the model, or of a PrivatePipeline, which hands them to its last step."
+)
 _ROOM = 1 - 1e-9  # share of mu that is used; the rest is for the rounding of composed parts
 
 
@@ -48,14 +53,16 @@ class PrivateTransformer(TransformerMixin, PrivateEstimator):
     n_features_in_: int
     feature_names_in_: Any
 
-    def fit(self, X: Any, y: Any = None, groups: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, groups: Any = None, **more: Any) -> Self:
         """Release what is needed about the columns.
 
         X is an array, sparse matrix, data frame, Dask array or data frame, or a ``BlockStream`` that can
         be read again. A stream contains its targets. ``groups`` are the ids of the people whose rows
         these are, or ``People``: a person with all their rows is then protected instead of a single
-        row. Nothing is spent if an argument or X is refused.
+        row. There are no weights of rows, because what is found must suit every row. Nothing is
+        spent if an argument or X is refused.
         """
+        refuse_weights(f"{type(self).__name__}.fit", more, _NO_WEIGHTS)
         return self._fit(X, y, groups)
 
     def _person_rule(self, asked: str) -> PersonRule:

@@ -10,10 +10,10 @@ from sklearn.base import OneToOneFeatureMixin
 
 from dpkernel.data.blocks import BlockStream, is_stream
 from dpkernel.data.declared import interval_of
-from dpkernel.data.domain import Domain, Interval
+from dpkernel.data.domain import Domain, Interval, Intervals
 from dpkernel.data.tables import as_floats
 from dpkernel.estimators.base import FitPlan
-from dpkernel.foundations.errors import DataError
+from dpkernel.foundations.errors import DataError, ParameterError, parameter_message
 from dpkernel.foundations.types import JSON, Array, Budget, Neighbours
 from dpkernel.preprocessing.base import PrivateTransformer, check_width, ranges_as_json
 from dpkernel.preprocessing.rows import Rows, rows_of_table
@@ -131,6 +131,17 @@ class PrivateBounds(OneToOneFeatureMixin, PrivateTransformer):
         if given is None:
             return None
         target = interval_of(given, None, owner)
+        if isinstance(target, Intervals):
+            raise ParameterError(
+                parameter_message(
+                    owner,
+                    "y_range",
+                    "one pair (low, high)",
+                    f"{len(target.parts)} pairs",
+                    "It finds the range of one target. Declare those of several as 'y_bounds' of the"
+                    " model.",
+                )
+            )
         check_width(owner, "y_range", target)
         return target
 

@@ -10,12 +10,14 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
+from dpkernel.data.blocks import is_stream
 from dpkernel.data.cells import shape_of
 from dpkernel.data.labels import classes_of
 from dpkernel.data.people import PersonRule
 from dpkernel.data.tables import sizes_hidden
+from dpkernel.data.weights import PEOPLE_OR_WEIGHTS
 from dpkernel.estimators.base import PrivateEstimator, logger
 from dpkernel.estimators.surroundings import count_fit
 from dpkernel.foundations.errors import DataError, DPKernelError, ParameterError, parameter_message
@@ -148,18 +150,24 @@ class PrivatePipeline(PrivateEstimator):
 
     # --- fitting ------------------------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any = None, groups: Any = None) -> PrivatePipeline:
+    def fit(
+        self, X: Any, y: Any = None, groups: Any = None, sample_weight: Any = None
+    ) -> PrivatePipeline:
         """Reserve all releases, then fit the steps one after the other.
 
         ``groups`` are the ids of the people whose rows these are, or ``People``: a person with all
         their rows is then protected instead of a single row. Each person becomes one record before
-        the first private step. Nothing is spent if an argument or the data are refused. If a step
+        the first private step, so X may be a stream or a Dask table if no other step comes before.
+        ``sample_weight`` is for the last step, if it is a model that takes weights: see
+        ``PrivateKernelRidge``. Nothing is spent if an argument or the data are refused. If a step
         fails after the spend, the error says so, and what was reserved stays spent.
         """
         request, relation = self._check_parameters()
         steps = self._checked_steps()
         weights = self._weights(steps)
-        n_rows, record = n_rows_of(X, told=groups is None), ""
+        own = self._weights_of_rows(groups, sample_weight)
+        record, streamed = "", groups is not None and is_stream(X) and is_private(steps[0][1])
+        n_rows = 0 if streamed else n_rows_of(X, told=groups is None)
         with nullcontext() if groups is None else sizes_hidden():
             front, table = _before_first(steps, X)
         if groups is not None:
@@ -167,7 +175,7 @@ class PrivatePipeline(PrivateEstimator):
             n_rows = n_rows_of(table)
             if self._beside is not None:  # for the steps, the records are the rows of this table
                 self._beside = self._beside.of_table()
-        budgets, plans = self._shared_plans(table, y, len(front), request, weights)
+        budgets, plans = self._shared_plans(table, y, len(front), request, weights, own)
         ledger = Ledger(neighbours=relation) if self.ledger is None else self.ledger
         count_fit(self)
         source = self.noise.restarted() if isinstance(self.noise, SeededNoise) else self.noise
@@ -177,7 +185,7 @@ class PrivatePipeline(PrivateEstimator):
             plans, spent_on, claim=request, neighbours=relation, noise=source
         )
         logger.info("%d steps, %d of them private", len(self.steps), len(plans))
-        fitted = self._fitted(front, table, y, budgets, granted)
+        fitted = self._fitted(front, table, y, budgets, granted, own)
         if record:
             _speak_of_people(fitted, record)
         releases, unproved, exposed = releases_of(fitted)
@@ -210,17 +218,40 @@ class PrivatePipeline(PrivateEstimator):
             target = classes_of(final.classes, final.bounds, type(final).__name__)
         return replace(super()._person_rule(asked), target=target, missing=True)
 
+    def _weights_of_rows(self, groups: Any, sample_weight: Any) -> dict[str, Any]:
+        """Return the weights of rows as arguments of the last step, or raise if it takes none."""
+        if sample_weight is None:
+            return {}
+        if groups is not None:
+            raise ParameterError(PEOPLE_OR_WEIGHTS)
+        name, last = self.steps[-1]
+        if not has_fit_parameter(last, "sample_weight"):
+            raise ParameterError(
+                f"sample_weight is for the last step, {name!r}, but {type(last).__name__} takes none."
+                " Leave it out, or put a model there."
+            )
+        return {"sample_weight": sample_weight}
+
     def _shared_plans(
-        self, X: Any, y: Any, first: int, request: Budget, weights: Mapping[str, float]
+        self,
+        X: Any,
+        y: Any,
+        first: int,
+        request: Budget,
+        weights: Mapping[str, float],
+        of_rows: Mapping[str, Any],
     ) -> tuple[dict[str, Budget], dict[str, Plan]]:
         """Return the largest budgets in these proportions whose plans compose to the request.
 
-        The first private step is at position ``first``, and X are the rows that it gets.
+        The first private step is at position ``first``, and X are the rows that it gets. ``of_rows`` are
+        the weights of the rows in the last step.
         """
+        last = self.steps[-1][0]
         for factor in _SHRINK:
             budgets = split_budget(request, weights, factor)
             plans = {
-                name: plan_of(step, table, y) for name, step, table in self._walk(X, first, budgets)
+                name: plan_of(step, table, y, of_rows if name == last else {})
+                for name, step, table in self._walk(X, first, budgets)
             }
             if Plan.joined(plans).profile.supports(request):
                 return budgets, plans
@@ -259,6 +290,7 @@ class PrivatePipeline(PrivateEstimator):
         y: Any,
         budgets: Mapping[str, Budget],
         granted: Mapping[str, Ledger],
+        of_rows: Mapping[str, Any],
     ) -> Steps:
         """Return all steps, fitted. ``front`` are the steps before the first private one."""
         bounds, y_bounds = None, None
@@ -268,7 +300,7 @@ class PrivatePipeline(PrivateEstimator):
             if is_private(step):
                 ready = self._ready(step, i, budgets[name], bounds, y_bounds)
                 ready.set_params(ledger=granted[name])
-                table = self._after(name, ready, table, y, last)
+                table = self._after(name, ready, table, y, last, of_rows if last else {})
                 for one in (ready, getattr(ready, "best_estimator_", ready)):
                     one.set_params(ledger=None)
                 bounds = getattr(ready, "_output_bounds", None)
@@ -279,12 +311,14 @@ class PrivatePipeline(PrivateEstimator):
             out.append((name, ready))
         return out
 
-    def _after(self, name: str, step: Any, table: Any, y: Any, last: bool) -> Any:
+    def _after(
+        self, name: str, step: Any, table: Any, y: Any, last: bool, of_rows: Mapping[str, Any]
+    ) -> Any:
         """Fit a step whose noise is paid for, and return the table for the next step."""
         failed = ""
         try:
             with np.errstate(all="ignore"):
-                step.fit(table, y)
+                step.fit(table, y, **of_rows)
                 return table if last else step.transform(table)
         except DPKernelError as error:
             failed = f" ({error})"

@@ -110,13 +110,13 @@ def n_rows_of(X: Any, *, told: bool = True) -> int:
     return shape[0]
 
 
-def plan_of(step: Any, table: Any, y: Any) -> Plan:
+def plan_of(step: Any, table: Any, y: Any, weights: Mapping[str, Any]) -> Plan:
     """Return what a step will release on a table of this size, or raise if it refuses the table.
 
     Warnings are silenced here, because the step repeats them when it is fitted.
     """
     with quietly():
-        found: Plan = step._planned_spending(table, y)
+        found: Plan = step._planned_spending(table, y, **weights)
     return found
 
 

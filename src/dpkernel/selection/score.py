@@ -10,11 +10,13 @@ from typing import Any, TypeVar
 import numpy as np
 from scipy.special import ndtri
 
-from dpkernel.data.blocks import library_of
+from dpkernel.data.blocks import BlockStream, library_of
 from dpkernel.data.cells import take_rows, with_doubles
+from dpkernel.data.chunks import computed
 from dpkernel.data.domain import Interval
 from dpkernel.data.people import People, person_slots
 from dpkernel.data.tables import as_floats, quietly, without_traps
+from dpkernel.data.weights import refuse_weights
 from dpkernel.estimators.curator import ASKED_ABOUT_ROWS, KEEPS_QUESTIONS
 from dpkernel.foundations.errors import DataError, DPKernelError, ParameterError, parameter_message
 from dpkernel.foundations.types import (
@@ -44,6 +46,10 @@ from dpkernel.selection.losses import (
     target_of,
 )
 
+_NO_WEIGHTS = (
+    "a weighted mean divides by the sum of the weights, which is private. That sum would need a release"
+    " of its own."
+)
 METRICS = (*LOSSES, "r2", "auc")
 _MOST_SCORED = 16  # rows of a person that count
 T = TypeVar("T")
@@ -96,6 +102,7 @@ def private_score(
     ledger: Ledger | None = None,
     noise: NoiseSource | None = None,
     groups: Any = None,
+    **more: Any,
 ) -> PrivateScore:
     r"""Return a private score of a model on rows, with an interval and a certificate.
 
@@ -106,7 +113,7 @@ def private_score(
         Its prediction for a row must not depend on other rows, as it does in a network that is still
         in training mode.
     X, y : table and target
-        The rows to score.
+        The rows to score, without weights. A Dask table is read into memory.
     metric : {"auto", "mse", "mae", "r2", "pinball", "accuracy", "log_loss", "auc"}
         The score. "auto" depends on the kind of model.
     budget : Budget or (epsilon, delta)
@@ -171,6 +178,7 @@ def private_score(
     True
     """
     owner = "private_score"
+    refuse_weights(owner, more, _NO_WEIGHTS)
     request, relation = _budget(budget), Neighbours.resolve(neighbours)
     if not relation.n_is_public:
         raise ParameterError(no_add_remove(owner))
@@ -185,6 +193,13 @@ def private_score(
         allowed = "False for 'r2' and 'auc'"
         raise ParameterError(parameter_message(owner, "population", allowed, population))
     refuse_questions(model)
+    if isinstance(X, BlockStream):
+        raise ParameterError(
+            "private_score takes tables in memory and Dask tables, but no stream. Score a part of the"
+            " stream that fits into memory."
+        )
+    if library_of(X) == "dask":
+        X, y = computed(X, y)
     y = one_column(y)
     if y.ndim < 1 or len(y) < 1:
         raise DataError("y has no rows to score.")

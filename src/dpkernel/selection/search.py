@@ -13,7 +13,9 @@ from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from dpkernel.data.blocks import is_stream
 from dpkernel.data.cells import take_rows
+from dpkernel.data.weights import refuse_weights
 from dpkernel.estimators.base import PrivateEstimator
 from dpkernel.estimators.surroundings import CountedClones, count_fit
 from dpkernel.foundations.errors import DataError, ParameterError, parameter_message
@@ -51,6 +53,11 @@ _SCORINGS = {
     "accuracy": "accuracy",
     "neg_log_loss": "log_loss",
 }
+
+_NO_WEIGHTS = (
+    "a score is a mean over all rows, and a weighted one would need another release, that of the sum of"
+    " the weights. Search without weights, and fit the chosen parameters with them."
+)
 
 
 class PrivateSearchCV(MetaEstimatorMixin, CountedClones):
@@ -327,18 +334,21 @@ class PrivateSearchCV(MetaEstimatorMixin, CountedClones):
 
     # --- the search ----------------------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any = None, groups: Any = None) -> PrivateSearchCV:
+    def fit(self, X: Any, y: Any = None, groups: Any = None, **more: Any) -> PrivateSearchCV:
         """Search, and fit the chosen candidate.
 
         X is a table in memory (array, sparse matrix or data frame) and y its target. ``groups`` are the
         ids of the people whose rows these are, or ``People``: a person with all their rows is then
-        protected instead of a single row. Each person becomes one record, for training or for scores.
-        Nothing is spent if an argument or the grid is refused, or if any candidate refuses the data.
+        protected instead of a single row. Each person becomes one record, for training or for scores,
+        so X may then be a stream or a Dask table, too. There are no weights of rows. Nothing is spent
+        if an argument or the grid is refused, or if any candidate refuses the data.
         """
+        refuse_weights("PrivateSearchCV.fit", more, _NO_WEIGHTS)
         budget, relation, candidates = self._check()
         record = ""
         if groups is not None:
-            in_memory(X, y, alike=False)
+            if not is_stream(X):
+                in_memory(X, y, alike=False)
             opener = clone(self.estimator)
             opener._label_shares = False  # candidates are scored on whole labels
             X, y, record = opener._records_of(X, y, groups, self.noise)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
 from dpkernel.data.domain import Domain
 from dpkernel.data.table_files.readers import TableFile, is_text_file, open_table
-from dpkernel.data.table_files.schema import Schema, read_schema
+from dpkernel.data.table_files.schema import Schema, middles, read_schema
 from dpkernel.data.table_files.spelling import Spelling
-from dpkernel.data.table_files.spool import EncodedTable, encode_table
+from dpkernel.data.table_files.spool import EncodedTable, encode_table, unreadable_note
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,14 +52,22 @@ class LoadedTable:
         ids = None if rows.schema.group is None else rows.ids
         return cls(X, y, ids, domain, rows.schema, rows)
 
-    def new_rows(self, path: str | Path, *, strict: bool = True, **written: str | None) -> Any:
+    def new_rows(
+        self, path: str | Path, *, strict: bool | None = None, **written: str | None
+    ) -> Any:
         """Return the inputs of another file, encoded by the same rules, for ``predict``.
 
-        Other columns of the file are ignored. The options are those of :func:`read_table`.
+        Other columns of the file are ignored. The options are those of :func:`read_table`, and
+        ``strict`` is by default as it was there. Without it, a warning counts the unreadable cells.
         """
         table = open_declared(path, written.pop("format", None), self.schema, **written)
         schema = self.schema.of_new_rows(table.header)
-        return encode_table(table, schema, strict=strict, may_be_empty=True).arrays()[0]
+        strict = self.rows.strict if strict is None else strict
+        rows = encode_table(table, schema, strict=strict, may_be_empty=True)
+        for name, lost in rows.unreadable.items():
+            note = unreadable_note(name, lost, rows.n_rows)
+            warnings.warn(f"New rows hold unreadable cells: {note}", UserWarning, stacklevel=2)
+        return rows.arrays()[0]
 
     def __repr__(self) -> str:
         """Name the columns, and say nothing of the rows."""
@@ -95,7 +104,8 @@ def read_table(
         The column with the ids of people.
     strict : bool
         Whether to refuse the file if a cell that is not empty can't be read as declared. Otherwise the
-        ``missing`` value of the column stands in, or the middle of its range.
+        ``missing`` value of the column stands in, or the middle of its range. A warning names the
+        columns of which the middle stands in.
     delimiter, decimal, thousands, encoding, format : str, optional
         How the file is written. They come before what bounds.toml states under [file].
 
@@ -135,7 +145,15 @@ def read_table(
         encoding=encoding,
     )
     hidden = schema.n_max is not None  # bounds.toml says that the number of records is private
-    return LoadedTable.of(encode_table(table, schema, strict=strict, may_be_empty=hidden))
+    rows = encode_table(table, schema, strict=strict, may_be_empty=hidden)
+    stood_in = middles(rows.schema)
+    if stood_in:
+        warnings.warn(
+            f"bounds.toml leaves out 'missing' of some columns. {stood_in}",
+            UserWarning,
+            stacklevel=2,
+        )
+    return LoadedTable.of(rows)
 
 
 def written_as(schema: Schema | None = None, **given: str | None) -> dict[str, str]:

@@ -329,9 +329,10 @@ class Schema:
         target = None if self.target is None else self.target.name
         for place, name in enumerate(header, start=1):
             if name not in known and name != target and name not in self.ignore:
+                ids = "" if self.group else " A column with the ids of people belongs in --group."
                 raise DataError(
                     f"Column {place} of {owner} is not declared. Give it a [columns.NAME] table with"
-                    " low and high or levels, or name it in 'ignore'."
+                    f" low and high or levels, or name it in 'ignore'.{ids}"
                 )
         return replace(self, inputs=tuple(known[name] for name in header if name in known))
 

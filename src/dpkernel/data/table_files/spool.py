@@ -29,8 +29,8 @@ class EncodedTable:
     name, which only its owner may read. It disappears when the process ends, however it ends.
     """
 
-    def __init__(self, schema: Schema, folder: Path | None = None) -> None:
-        self.schema = schema
+    def __init__(self, schema: Schema, folder: Path | None = None, *, strict: bool = False) -> None:
+        self.schema, self.strict = schema, strict
         self.n_columns = len(schema.names_out)
         self.n_rows = 0
         self.ids: list[Any] = []  # of the people whose rows these are, if the schema has a group
@@ -49,6 +49,14 @@ class EncodedTable:
             self.counts[place] += np.bincount(found, minlength=len(STATES))
         if self.schema.group is not None:
             self._states.append(np.column_stack(states).astype(np.uint8))
+
+    @property
+    def unreadable(self) -> dict[str, int]:
+        """The number of unreadable cells of each column that has some. It is exact, as ``counts`` is."""
+        lost = self.counts[:, UNREADABLE].tolist()
+        return {
+            rule.name: count for rule, count in zip(self.schema.rules, lost, strict=True) if count
+        }
 
     @property
     def states(self) -> Any:
@@ -135,7 +143,7 @@ def encode_table(
         raise DataError(
             f"{table.name} has no input column besides the target and the ignored ones."
         )
-    found = EncodedTable(schema, folder)
+    found = EncodedTable(schema, folder, strict=strict)
     names = [rule.name for rule in schema.rules] + ([schema.group] if schema.group else [])
     for columns in table.read(names, tell):
         found.ids += schema.ids(columns)
@@ -155,7 +163,15 @@ def encode_table(
 def unreadable_message(name: str) -> str:
     """Return what is said of a file that ``strict`` refuses."""
     return (
-        f"A cell of {name} can't be read as bounds.toml declares it, and --strict (in Python,"
-        " strict=True) refuses such a file. `dpkernel check` shows the data's owner where."
-        " Nothing was spent."
+        f"A cell of {name} can't be read as bounds.toml declares it. `dpkernel check` shows the data's"
+        " owner where. Such a file is refused with --strict, and in Python unless strict=False is"
+        " passed. Nothing was spent."
+    )
+
+
+def unreadable_note(name: str, lost: int, count: int) -> str:
+    """Return what is said of a column of new rows with cells that can't be read."""
+    return (
+        f"{lost} of {count} cells of column {name!r} can't be read as the model needs them; the same"
+        " values stand in as in the fit. Is --decimal, --thousands or --encoding missing?"
     )

@@ -27,6 +27,7 @@ from dpkernel.outputs.report.sections import (
 from dpkernel.outputs.report.style import policy, stylesheet
 from dpkernel.outputs.report.summary import summary
 from dpkernel.outputs.report.views import View, relevance_of, spread_of, view_of
+from dpkernel.preprocessing.imputer import PrivateImputer
 from dpkernel.preprocessing.pipeline import PrivatePipeline
 from dpkernel.privacy.certificate import Certificate
 from dpkernel.privacy.ledger import Ledger
@@ -136,7 +137,7 @@ def write_report(
         relevance_picture(relevance),
         None if model is certificate else model_pictures(model, view),
         None if ledger is None else budget_history(ledger, certificate),
-        public_facts(certificate, names, declared),
+        public_facts(certificate, names, declared, _domain(model, certificate)),
         verification(certificate),
         citation(certificate),
     )
@@ -176,6 +177,15 @@ def _certificates(model: Any, certificate: Certificate) -> list[Certificate]:
     if isinstance(model, PrivatePipeline) and not certificate.free_statistics:
         return [getattr(model.steps_[-1][1], "certificate_", certificate)]
     return [certificate]
+
+
+def _domain(model: Any, certificate: Certificate) -> Any:
+    """Return the declared ranges: those of the model, or of what a pipeline fits to the same columns."""
+    if isinstance(model, PrivatePipeline):
+        *before, (_, last) = model.steps_
+        if all(isinstance(step, PrivateImputer) for _, step in before):
+            certificate = getattr(last, "certificate_", certificate)
+    return certificate.public.get("domain")
 
 
 def _extra(model: Any, view: View | None, statistics: Mapping[str, Any]) -> list[Figure]:

@@ -19,6 +19,7 @@ from dpkernel.outputs.report.views import (
     View,
     coefficients_of,
     dependences,
+    probability_note,
 )
 
 _MOST_BARS = 24
@@ -77,6 +78,8 @@ def model_pictures(model: Any, view: View | None) -> Html:
             f" public, and where there are no data the model only guesses.{band}"
         )
     )
+    note = probability_note(model) if view.quantity == "probability" else ""
+    parts.append(paragraph(note) if note else None)
     if len(found) < len(view.columns):
         parts.append(
             paragraph(

@@ -128,6 +128,18 @@ def free_figures(statistics: Mapping[str, Any]) -> list[Figure]:
     return found
 
 
+def in_short(figures: Sequence[Figure]) -> str:
+    """Return numbers and their intervals, with three digits."""
+    told = []
+    for one in figures:
+        if not is_real(one.value):
+            told.append(f"{cut(one.name, 90)}: {cut(one.value, 60)}")
+            continue
+        ends = "" if one.low is None else f" ({number(one.low, 3)} to {number(one.high, 3)})"
+        told.append(f"{cut(one.name, 90)}: {number(one.value, 3)}{ends}")
+    return "; ".join(told)
+
+
 def _error_figures(data: Any, target: str) -> list[Figure]:
     """Return quantiles of the absolute errors, if they were released and the noise leaves some."""
     if data is None:

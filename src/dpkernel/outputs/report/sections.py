@@ -31,6 +31,7 @@ from dpkernel.outputs.report.words import (
     NORMS,
     PUBLIC,
     SENSITIVITIES,
+    VALUES,
     factor,
     parameters,
 )
@@ -232,12 +233,12 @@ def public_facts(
     certificate: Certificate,
     names: Sequence[str] | None,
     declared: Sequence[DeclaredColumn] | None = None,
+    domain: Any = None,
 ) -> Html:
-    """Return everything that the guarantee treats as public."""
-    public = certificate.public
+    """Return everything that the guarantee treats as public. ``domain`` has the declared ranges."""
     rows = [
-        [PUBLIC.get(key, key), cut(told(value, 6), _LONGEST)]
-        for key, value in public.items()
+        [PUBLIC.get(key, key), cut(told(_in_words(key, value), 6), _LONGEST)]
+        for key, value in certificate.public.items()
         if key != "domain" and value is not None
     ]
     return join(
@@ -246,9 +247,26 @@ def public_facts(
             "The guarantee does not hide these. Ranges, classes and sizes were stated by whoever ran the"
             " program and must not have been read from the data."
         ),
-        _domain(public.get("domain"), names, declared),
+        _domain(domain, names, declared),
         table("Public numbers", ("what", "value"), rows) if rows else None,
     )
+
+
+def _in_words(key: str, value: Any) -> Any:
+    """Return a public value without what only a program reads; the certificate has all of it."""
+    try:
+        if key in VALUES:
+            return VALUES[key].get(value, value)
+        if key == "steps":
+            return dict(value)
+        if key == "cells":
+            return value["epsilon_of_the_rest"]
+        if key == "feature_map":
+            parameters = {k: v for k, v in value["parameters"].items() if not isinstance(v, list)}
+            return {value["kind"]: parameters}
+    except (TypeError, ValueError, KeyError, AttributeError):
+        pass  # not what this version writes, so it is told as it is
+    return value
 
 
 def _domain(

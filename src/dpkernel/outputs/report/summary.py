@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dpkernel.foundations.types import is_real
 from dpkernel.outputs.report.markup import Html, cut, number, tag
-from dpkernel.outputs.report.quality import Figure
+from dpkernel.outputs.report.quality import Figure, in_short
 from dpkernel.outputs.report.sections import facts, sentence, verdict_box
 from dpkernel.privacy.certificate import Certificate
 from dpkernel.privacy.certificate_text import lines_of
@@ -33,8 +32,7 @@ def summary(
     told = dict(lines_of(certificate)) if certificate.releases else {}
     entries = [(name, sentence(told[name])) for name in _IN_WORDS if name in told]
     scored = [Figure(s.metric, name, s.value, s.low, s.high) for name, s in scores.items()]
-    quality = [_quality(f) for f in [*scored, *figures][:_MOST]]
-    entries.append(("quality", "; ".join(quality) or "No number was released"))
+    entries.append(("quality", in_short([*scored, *figures][:_MOST]) or "No number was released"))
     if relevance:
         looks = ", ".join(f"{cut(name, 40)} {share:.0%}" for name, share in relevance[:_MOST])
         entries.append(("looks at", f"Above all {looks}"))
@@ -58,14 +56,6 @@ def summary(
 
 def _entry(name: str, text: str) -> tuple[Html, Html]:
     return tag("dt", name), tag("dd", text)
-
-
-def _quality(figure: Figure) -> str:
-    """Return a number and its interval, with three digits."""
-    if not is_real(figure.value):
-        return f"{cut(figure.name, 90)}: {cut(figure.value, 60)}"
-    ends = "" if figure.low is None else f" ({number(figure.low, 3)} to {number(figure.high, 3)})"
-    return f"{cut(figure.name, 90)}: {number(figure.value, 3)}{ends}"
 
 
 def _budget(ledger: Ledger) -> str:

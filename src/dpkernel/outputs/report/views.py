@@ -13,9 +13,11 @@ from typing import Any
 
 import numpy as np
 from scipy.stats import qmc
+from sklearn.base import OneToOneFeatureMixin
 
 from dpkernel.data.declared import resolve_domain
 from dpkernel.data.domain import Column, Domain, Interval, Levels
+from dpkernel.estimators import class_means
 from dpkernel.estimators.curator import PrivateCurator
 from dpkernel.estimators.regressor.kernel_choice import relevance_of as shares_by_column
 from dpkernel.foundations.errors import DPKernelError
@@ -24,6 +26,7 @@ from dpkernel.models.features.learned import LearnedFeatures
 from dpkernel.models.features.linear import LinearFeatures
 from dpkernel.outputs.report.encoding import DeclaredColumn, Table, grouped
 from dpkernel.outputs.report.style import LINES
+from dpkernel.preprocessing.base import PrivateTransformer
 from dpkernel.preprocessing.categories import DeclaredCategories
 from dpkernel.preprocessing.pipeline import PrivatePipeline
 from dpkernel.selection.search import PrivateSearchCV
@@ -168,9 +171,10 @@ def relevance_of(model: Any, statistics: Mapping[str, Any], view: View) -> list[
     """Return how much the model depends on each column, most first; empty if it was not released.
 
     The columns of 0 and 1 of an encoded category have to change together, so their share is computed
-    from the released function.
+    from the released function. A pipeline has shares if each of its other steps keeps the columns apart.
     """
-    kernel = statistics.get("kernel")
+    model = _model_of_columns(model)
+    kernel = None if model is None else statistics.get("kernel")
     values = kernel.get("relevance") if isinstance(kernel, Mapping) else None
     if not isinstance(values, list) or len(values) != sum(view.sizes):
         return []
@@ -184,6 +188,36 @@ def relevance_of(model: Any, statistics: Mapping[str, Any], view: View) -> list[
     if len(values) != len(view.names):
         return []
     return sorted(zip(view.names, values, strict=True), key=lambda pair: -pair[1])
+
+
+def _model_of_columns(model: Any) -> Any:
+    """Return the model whose columns are those of the whole, one by one; None if there is none."""
+    if isinstance(model, PrivateSearchCV):
+        model = model.best_estimator_
+    if not isinstance(model, PrivatePipeline):
+        return model
+    *before, (_, last) = model.steps_
+    steps = [step for _, step in before if not isinstance(step, str)]  # a text passes rows through
+    apart = all(
+        isinstance(step, PrivateTransformer) and isinstance(step, OneToOneFeatureMixin)
+        for step in steps
+    )
+    return _model_of_columns(last) if apart else None
+
+
+def probability_note(model: Any) -> str:
+    """Return a sentence if the probabilities of a model follow from a loss that fits decisions only."""
+    if isinstance(model, PrivateSearchCV):
+        model = model.best_estimator_
+    last = model.steps_[-1][1] if isinstance(model, PrivatePipeline) else model
+    if not hasattr(last, "predict_proba") or "hinge" not in str(getattr(last, "loss", "")):
+        return ""
+    if last.certificate_.public.get("method") == class_means.METHOD:
+        return ""
+    return (
+        f"These probabilities follow from the loss {last.loss!r}, which fits decisions. They order the"
+        " rows but can lie far from the shares of the classes; loss='logistic' fits probabilities."
+    )
 
 
 def spread_of(model: Any, view: View) -> Array | None:

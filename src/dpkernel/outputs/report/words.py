@@ -83,6 +83,7 @@ PUBLIC: dict[str, str] = {
     "n_places": "declared number of places for records",
     "n_columns": "number of columns",
     "unit": "what counts as one record",
+    "unit_record": "how the rows of a person become one record",
     "feature_map": "how columns become features",
     "folds": "division into folds",
     "integer_grid": "grid on which records are rounded",
@@ -95,7 +96,19 @@ PUBLIC: dict[str, str] = {
     "confidence": "confidence of the interval",
     "metric": "score",
     "ranges": "ranges of the columns",
-    "cells": "budget of the fit itself, without the counts of cells",
+    "cells": "epsilon of the fit itself, without the counts of cells",
+}
+
+# what some public values mean
+VALUES: dict[str, dict[str, str]] = {
+    "unit": {"group": "a person with all their rows", "row": "a row"},
+    "unit_record": {
+        "near": "the mean of one row and of the rows near it",
+        "one": "one of the rows, which is picked by its content",
+        "mean": "the mean of the rows",
+        "mean loss": "all rows count, with the mean of their losses",
+        "mean gradient": "all rows count, with the mean of their gradients",
+    },
 }
 
 

@@ -47,6 +47,7 @@ def audit(
     n_columns: int | None = None,
     n_targets: int | None = None,
     records: int = 1,
+    people: str = "",
     n_jobs: int | None = None,
     random_state: int | None = None,
     progress: bool = True,
@@ -90,6 +91,10 @@ def audit(
         estimator's claim implies for that many steps. If epsilon is small, few fits tell more about a
         group of records than about one: the claim for the group allows more, but noise that is too small
         shows more clearly, in proportion to the size of the group.
+    people : str
+        How the rows of a person become one record: the ``record`` of ``People``.
+        If it is given, the records of the built-in tables are people, and those who differ have one row
+        in one table and 20 rows in the other.
     n_jobs : int, optional
         The number of processes, as in scikit-learn.
     random_state : int, optional
@@ -133,7 +138,7 @@ def audit(
     bare = fresh(estimator)
     own = statistic if callable(statistic) else None
     runs = Runs(Runner(bare, own), n_jobs, random_state, progress)
-    sizes = {"n_columns": n_columns, "n_targets": n_targets, "records": records}
+    sizes = {"n_columns": n_columns, "n_targets": n_targets, "records": records, "people": people}
     cases = _cases(worst_case, bare, n_rows, sizes)
     fitted = _first_fit(runs.runner, cases[0])
     profile = claimed_profile(claim, fitted)

@@ -3,9 +3,8 @@
 What a fit releases follows from public numbers: the number of rows and columns, epsilon, delta, the
 neighbours and the parameters. A model file holds all of them. The audited estimator is built from the
 file and fitted to made-up rows. Before anything is attacked, the releases of such a fit are compared
-with the certificate. If they differ, the audit is refused, because it would be about another fit.
-
-Not handled: models that protect all rows of a unit ("groups"). Their audit is refused.
+with the certificate. If they differ, the audit is refused, because it would be about another fit. If the
+model protects people with all their rows, the made-up rows are those of people.
 """
 
 from __future__ import annotations
@@ -60,14 +59,17 @@ class Subject:
     n_rows: int
     n_columns: int
     n_targets: int | None = None
+    people: str = ""  # how the rows of a person become one record; "" if records are rows
 
     def differences(self, n_rows: int) -> tuple[list[str], float]:
         """Return in words how a fit to this many rows differs from the plan, and its seconds."""
         columns, targets = self.n_columns, self.n_targets
         try:
-            table = worst_cases(self.estimator, n_rows, columns, n_targets=targets)[0].table
+            cases = worst_cases(
+                self.estimator, n_rows, columns, n_targets=targets, people=self.people
+            )
             start = time.perf_counter()
-            found = Runner(fresh(self.estimator)).fitted(table, None).certificate_
+            found = Runner(fresh(self.estimator)).fitted(cases[0].table, None).certificate_
         except (DPKernelError, ValueError) as error:
             return [f"it can't be fitted to made-up rows ({error})"], math.inf
         seconds = time.perf_counter() - start
@@ -128,6 +130,7 @@ def audit_file(
         n_columns=subject.n_columns,
         n_targets=subject.n_targets,
         records=group,
+        people=subject.people,
         n_jobs=n_jobs,
         random_state=random_state,
         progress=progress,
@@ -198,17 +201,15 @@ def _choices(path: str | Path) -> list[Subject]:
     certificate: Certificate | None = getattr(model, "certificate_", None)
     if certificate is None:
         raise ParameterError(f"{name} can't be audited, because nothing was released for it.")
-    if certificate.unit != "row":
-        raise ParameterError(
-            f"{name} can't be audited, because it protects all rows of a unit and made-up tables have no"
-            " units. Audit its estimator with two tables of your own."
-        )
-    rows: Any = certificate.public.get("n_places", certificate.public.get("n_rows"))
+    public = certificate.public
+    rows: Any = public.get("n_places", public.get("n_units", public.get("n_rows")))
     if not is_whole(rows) or rows < 2:
         raise ParameterError(f"{name} can't be audited, because it states no number of rows.")
+    people = public.get("unit_record", "all") if certificate.unit == "group" else ""
+    people = "all" if people == "mean gradient" else people
     # several columns of coefficients belong to several targets, or to quantiles or classes of one target
     targets = [None, *np.shape(getattr(model, "coef_", 0.0))[1:]]
-    beside = certificate.public.get(LABEL)
+    beside = public.get(LABEL)
     if isinstance(beside, dict) and is_real(beside.get("epsilon_of_the_rest")):
         # made-up rows have no missing cells: the audit repeats the fit without the counts beside it
         header = {**header, "request": {**header.get("request", {})}}
@@ -216,7 +217,7 @@ def _choices(path: str | Path) -> list[Subject]:
         rest = tuple(release for release in certificate.releases if release.label != LABEL)
         certificate = replace(certificate, releases=rest)
     return [
-        Subject(estimator, certificate, int(rows), int(model.n_features_in_), count)
+        Subject(estimator, certificate, int(rows), int(model.n_features_in_), count, people)
         for estimator in _rebuilt(model, header)
         for count in targets
     ]
@@ -292,17 +293,18 @@ def _agree(one: Any, other: Any) -> bool:
 
 
 def _words(subject: Subject, rows: int, reason: str) -> list[str]:
-    stated = subject.certificate
+    stated, what = subject.certificate, "people with rows" if subject.people else "rows"
     of_file = (
-        f"model file: fitted to {subject.n_rows} rows of {subject.n_columns} column(s),"
+        f"model file: fitted to {subject.n_rows} {what} of {subject.n_columns} column(s),"
         f" {stated.neighbours.value} neighbours, epsilon = {stated.epsilon:.6g} at delta ="
         f" {stated.delta:g}; its data and coefficients are not used"
     )
     if rows == subject.n_rows:
-        return [of_file, "audited plan: the same number of rows, the same releases and noise"]
+        same = "audited plan: the same number of records, the same releases and noise"
+        return [of_file, same]
     return [
         of_file,
-        f"audited plan: {rows} rows instead of {subject.n_rows}, {reason}; the same releases with the"
+        f"audited plan: {rows} records instead of {subject.n_rows}, {reason}; the same releases with the"
         " same privacy of each",
     ]
 

@@ -19,12 +19,15 @@ import numpy as np
 from scipy.sparse import issparse, vstack
 from sklearn.base import is_classifier, is_regressor
 
-from dpkernel.data.domain import Domain, Interval, Levels
+from dpkernel.data.declared import pairs_of
+from dpkernel.data.domain import Domain, Interval, Intervals, Levels
+from dpkernel.data.people import People
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import Array, is_real
 from dpkernel.proof.audit.copies import leaf, parameters
 from dpkernel.proof.audit.observe import Table
 
+_MANY = 20  # rows of a person in one of two tables, for one row in the other
 _OUTSIDE = 1e3  # times the bounds, so that a missing clip shows
 _MOST_PROBES = 20
 
@@ -147,6 +150,11 @@ def _targets(
     interval = first("y_bounds", "bounds_y")
     if interval is None and isinstance(declared, Interval):
         interval = declared
+    if pairs_of(interval) is not None:
+        parts = [p if isinstance(p, Interval) else Interval(*p) for p in pairs_of(interval) or ()]
+        interval = Intervals(parts)
+    if isinstance(interval, Intervals):
+        return interval.low, (interval.low + interval.high) / 2, interval.high
     if isinstance(interval, Interval):
         interval = interval.low, interval.high
     if interval is None and not _is(is_regressor, estimator) and not _asks_for_y(estimator):
@@ -157,23 +165,37 @@ def _targets(
 
 @dataclass(frozen=True)
 class _Pairs:
-    """Makes pairs of tables with a given number of rows, of which the first ``records`` differ."""
+    """Makes pairs of tables with a given number of rows, of which the first ``records`` differ.
+
+    With ``people``, each record is a person, and those who differ have many equal rows in the second
+    table. It says how the rows of a person become one record.
+    """
 
     n_rows: int
     records: int
     n_targets: int | None
+    people: str = ""
 
     def __call__(self, name: str, others: str, rest: Table, one: Table, other: Table) -> WorstCase:
         who = "one record" if self.records == 1 else f"{self.records} records"
-        return WorstCase(name, self._table(one, rest), self._table(other, rest), f"{who}; {others}")
+        if self.people:
+            many = f"of 1 row in one table and {_MANY} rows in the other"
+            who = f"one person {many}" if self.records == 1 else f"{self.records} people {many}"
+        tables = self._table(one, rest, 1), self._table(other, rest, _MANY if self.people else 1)
+        return WorstCase(name, *tables, f"{who}; {others}")
 
-    def _table(self, record: Table, rest: Table) -> Table:
-        counts = self.records, self.n_rows - self.records
+    def _table(self, record: Table, rest: Table, rows: int) -> Table:
+        counts = self.records * rows, self.n_rows - self.records
+        own = np.repeat(np.arange(self.records), rows)
+        ids = People(np.append(own, np.arange(self.records, self.n_rows)), self.people or "auto")
+        groups = (ids,) if self.people else ()
         X = np.repeat(np.vstack([record[0], rest[0]]), counts, axis=0)
         if record[1] is None:
-            return X, None
-        y = np.repeat(np.array([record[1], rest[1]]), counts)
-        return X, y if self.n_targets is None else np.repeat(y[:, None], self.n_targets, axis=1)
+            return X, None, *groups
+        y = np.repeat(np.array([record[1], rest[1]]), counts, axis=0)
+        if self.n_targets is not None and y.ndim == 1:
+            y = np.repeat(y[:, None], self.n_targets, axis=1)
+        return X, y, *groups
 
 
 def worst_cases(
@@ -183,19 +205,21 @@ def worst_cases(
     *,
     records: int = 1,
     n_targets: int | None = None,
+    people: str = "",
 ) -> Sequence[WorstCase]:
     """Return the built-in pairs for this estimator. Each replaces its first records.
 
     The pairs are: opposite targets at the far corner with the rest at the centre; all records at
     one corner; a record that moves across the box, and one far outside the bounds; a record among
     empty ones; and two pairs with hostile others, all at the opposite corner or copies of the
-    neighbour. With ``n_targets``, the targets are a matrix with that many equal columns.
+    neighbour. With ``n_targets``, the targets are a matrix with that many equal columns, or with a range
+    for each column if ``y_bounds`` declares one. ``people`` is explained in ``_Pairs``.
     """
     public = PublicRanges.of(estimator, n_columns)
     low, high = public.low, public.high
     centre = (low + high) / 2
     far = centre + _OUTSIDE * (high - low)
-    pair = _Pairs(n_rows, records, n_targets)
+    pair = _Pairs(n_rows, records, n_targets, people)
     empty, corner = "the others are at the centre", "the others are at the opposite corner"
     if public.targets is None:
         middle, start = (centre, None), (low, None)
