@@ -153,7 +153,7 @@ def test_bytes_that_are_no_text_are_a_missing_cell(tmp_path, bounds):
 
 
 def test_all_formats_give_the_same_rows(tmp_path, bounds, monkeypatch):
-    monkeypatch.setattr(readers, "BLOCK_ROWS", 2)
+    monkeypatch.setattr(readers, "FILE_ROWS", 2)
     age = [50.0, np.nan, np.nan, -1e9, np.nan]
     days = [3.0, np.nan, np.nan, np.inf, -np.inf]
     ward, code = (np.array([row[j] for row in ROWS]) for j in (2, 3))

@@ -39,7 +39,8 @@ class TestBudget:
             Budget(epsilon, 1e-6)
         assert str(error.value) == (
             "The 'epsilon' parameter of Budget must be a float in the range (0, inf)."
-            f" Got {epsilon!r}. Pass a positive finite number."
+            f" Got {'ndarray' if isinstance(epsilon, np.ndarray) else epsilon!r}. Pass a positive"
+            " finite number."
         )
 
     @pytest.mark.parametrize("delta", NOT_DELTA)

@@ -3,8 +3,19 @@
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 
+from dpkernel import (
+    AddRemove,
+    BlockStream,
+    Budget,
+    GramStatistics,
+    Interval,
+    People,
+    PrivateKernelRidge,
+    PrivateQuantileRegressor,
+)
 from dpkernel.foundations import errors
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.validation import Choice, Kind, Real, Whole, check_parameters
@@ -130,3 +141,42 @@ def test_every_error_has_the_common_base(kind, also):
 def test_privacy_warning_is_a_warning_and_no_error():
     assert issubclass(errors.PrivacyWarning, UserWarning)
     assert not issubclass(errors.PrivacyWarning, errors.DPKernelError)
+
+
+TABLES = [np.full((9, 2), 12345.0), np.full(9, 12345.0), [12345.0] * 9, [[12345.0] * 2] * 9]
+TABLES += [np.array(["12345"] * 9), pd.DataFrame(TABLES[0]), {"12345": 12345.0}, {12345.0}]
+PLACES = {
+    "People": lambda table: People("near", table),
+    "BlockStream": lambda table: BlockStream([], table),
+    "GramStatistics": lambda table: GramStatistics(
+        PrivateKernelRidge(bounds=(0, 1), y_bounds=(0, 1)), table, 2
+    ),
+    "AddRemove": AddRemove,
+    "Interval": lambda table: Interval(table, 1.0),
+    "Budget": Budget,
+    "PrivateQuantileRegressor": lambda table: PrivateQuantileRegressor(
+        quantile=table, bounds=(0, 1), y_bounds=(0, 1)
+    ).fit(np.zeros((9, 2)), np.zeros(9)),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: type(table).__name__)
+def test_no_message_quotes_a_table_that_stands_in_the_place_of_a_parameter(place, table):
+    with pytest.raises((TypeError, ValueError)) as caught:
+        PLACES[place](table)
+    assert "12345" not in str(caught.value)
+
+
+def test_ids_are_never_quoted():
+    """Not even those of a few people, who took the place of the rule."""
+    with pytest.raises(ParameterError, match=r"Got 'list'\.$"):
+        People("near", ["anna", "bert"])
+
+
+def test_a_few_numbers_are_quoted():
+    quoted = [(0.5, 1), ["a", None], [[1, 2], [3, 4]], np.float64(2.0), np.True_, 1 + 2j]
+    for got in quoted:
+        assert parameter_message("B", "a", "x", got).endswith(f"Got {got!r}.")
+    for got in (np.ones(1), list(range(9)), [[0] * 3] * 3, {"a": 1}, object(), (object(),)):
+        assert parameter_message("B", "a", "x", got).endswith(f"Got {type(got).__name__!r}.")

@@ -42,12 +42,7 @@ from dpkernel.data.passes import Passes
 from dpkernel.data.sources import Source, open_source
 from dpkernel.data.tables import framed, sizes_hidden
 from dpkernel.data.weights import with_weights
-from dpkernel.foundations.errors import (
-    DataError,
-    NoRowsError,
-    ParameterError,
-    parameter_message,
-)
+from dpkernel.foundations.errors import DataError, NoRowsError, ParameterError, parameter_message
 from dpkernel.foundations.types import Array, IntArray
 
 RECORDS = ("near", "one", "mean")
@@ -114,7 +109,8 @@ class People:
         known = ("auto", *RECORDS, "all")
         if not isinstance(self.record, str) or self.record not in known:
             allowed = "one of " + ", ".join(repr(name) for name in known)
-            raise ParameterError(parameter_message("People", "record", allowed, self.record))
+            got = self.record if isinstance(self.record, str) else type(self.record).__name__
+            raise ParameterError(parameter_message("People", "record", allowed, got))
 
     @classmethod
     def of(cls, groups: Any) -> People:
@@ -161,12 +157,7 @@ class PersonRule:
 
 @sizes_hidden()
 def table_of_people(
-    estimator: Any,
-    X: Any,
-    y: Any,
-    ids: Any,
-    rule: PersonRule,
-    order: Callable[[int], IntArray],
+    estimator: Any, X: Any, y: Any, ids: Any, rule: PersonRule, order: Callable[[int], IntArray]
 ) -> tuple[Any, Any]:
     """Return X and y with one row per person, in the container of X, or raise before a spend.
 

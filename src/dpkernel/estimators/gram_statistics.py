@@ -60,11 +60,7 @@ class GramStatistics:
     """
 
     def __init__(
-        self,
-        model: PrivateKernelRidge,
-        n_rows: int,
-        n_columns: int,
-        n_targets: int | None = None,
+        self, model: PrivateKernelRidge, n_rows: int, n_columns: int, n_targets: int | None = None
     ) -> None:
         fine = isinstance(model, PrivateKernelRidge) and model.folds == 1
         if not fine or model.solver != "gram":

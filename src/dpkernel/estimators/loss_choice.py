@@ -8,7 +8,6 @@ from typing import Any
 
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.models.losses import REGISTRY, Loss
-from dpkernel.solvers.output_perturbation import smoothed
 
 _ALIASES = {"squared_error": "squared", "log_loss": "logistic", "quantile": "pinball"}
 
@@ -54,4 +53,4 @@ def smooth_loss(
         allowed = "a loss with a largest slope"
         advice = "Take huber for squared and power_absolute, squared_hinge for power_hinge."
         raise ParameterError(parameter_message(owner, "loss", allowed, found.kind, advice))
-    return smoothed(found, width)
+    return found.smoothed(width)

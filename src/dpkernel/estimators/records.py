@@ -32,7 +32,7 @@ ROW_BOUND = 1.0  # the largest norm of a weighted record of a convex problem or 
 NUMBER_SIGNAL, CLASS_SIGNAL = 0.5, 4.0
 CONSTANT_POWER = 0.1  # the share of ||z||^2 that belongs to the constant coordinate
 _SAMPLE = 2048
-STEPS = 2**20  # a row of norm 1 in integers, whose sums are exact
+STEPS = 2**20  # a row of norm 1, or a residual at its clip, as integers: their sums are exact
 
 
 @dataclass(frozen=True)

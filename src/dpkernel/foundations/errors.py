@@ -6,6 +6,11 @@ shapes, dtypes and column positions.
 
 from __future__ import annotations
 
+from enum import Enum
+from numbers import Number
+
+_MOST_QUOTED = 8  # numbers and texts in one message
+
 
 class DPKernelError(Exception):
     """Base class of every error that dpkernel raises on purpose."""
@@ -73,7 +78,8 @@ def parameter_message(owner: str, name: str, must_be: str, got: object, advice: 
     must_be : str
         What is allowed.
     got : object
-        What was passed. It must not be a data value.
+        What was passed. It must not be a data value. Numbers, texts and a few of them are quoted. Of
+        anything else the class is named, because it may be a table that stands in a wrong place.
     advice : str, optional
         What to do.
 
@@ -82,5 +88,15 @@ def parameter_message(owner: str, name: str, must_be: str, got: object, advice: 
     >>> parameter_message("Budget", "epsilon", "a float in the range (0, inf)", float("nan"))
     "The 'epsilon' parameter of Budget must be a float in the range (0, inf). Got nan."
     """
-    text = f"The '{name}' parameter of {owner} must be {must_be}. Got {got!r}."
+    quoted = got if _leaves(got) <= _MOST_QUOTED else type(got).__name__
+    text = f"The '{name}' parameter of {owner} must be {must_be}. Got {quoted!r}."
     return f"{text} {advice}" if advice else text
+
+
+def _leaves(value: object) -> int:
+    """Return how many numbers and texts a value holds: too many to quote if it holds anything else."""
+    if value is None or isinstance(value, (str, Number, Enum)) or hasattr(value, "item"):
+        return 1 if getattr(value, "shape", ()) == () else _MOST_QUOTED + 1
+    if isinstance(value, (list, tuple)) and len(value) <= _MOST_QUOTED:
+        return sum(map(_leaves, value))
+    return _MOST_QUOTED + 1

@@ -51,19 +51,7 @@ import numpy as np
 from dpkernel.data.blocks import BLOCK_ROWS
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import Array, Neighbours, is_real
-from dpkernel.models.losses import (
-    Absolute,
-    Hinge,
-    Huber,
-    Loss,
-    Pinball,
-    PowerAbsolute,
-    PowerHinge,
-    SmoothedHinge,
-    SmoothedInsensitive,
-    SmoothedPinball,
-    Squared,
-)
+from dpkernel.models.losses import Huber, Loss, Squared
 from dpkernel.privacy.sensitivity import Sensitivity, erm_bounded, erm_lipschitz, erm_ridge
 from dpkernel.solvers.objective_perturbation import (
     LARGEST_CONDITION,
@@ -89,20 +77,7 @@ def smoothed(loss: Loss, width: float) -> Loss:
     ParameterError
         If the loss has no bounded slope.
     """
-    if loss.lipschitz < math.inf and loss.smoothness < math.inf:
-        return loss
-    if isinstance(loss, Hinge) or (isinstance(loss, PowerHinge) and loss.q == 1):
-        return SmoothedHinge(width)
-    if isinstance(loss, Pinball):
-        return SmoothedPinball(loss.quantile, width)
-    if isinstance(loss, Absolute):
-        return SmoothedInsensitive(loss.tube, width)
-    if isinstance(loss, PowerAbsolute) and loss.q == 1:
-        return SmoothedInsensitive(0.0, width)
-    raise ParameterError(
-        f"Output perturbation needs a loss of bounded slope, or the squared one: {loss.kind} is"
-        " neither. Take huber for power_absolute, squared_hinge for power_hinge."
-    )
+    return loss.smoothed(width)
 
 
 @dataclass(frozen=True)
@@ -182,7 +157,7 @@ class Risk:
     @cached_property
     def smooth_loss(self) -> Loss:
         """The loss that is actually minimised."""
-        return self.loss if self.least_squares else smoothed(self.loss, self.width)
+        return self.loss if self.least_squares else self.loss.smoothed(self.width)
 
     @property
     def _constants(self) -> Loss:

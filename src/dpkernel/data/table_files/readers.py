@@ -27,7 +27,7 @@ from dpkernel.data.cells import arrow_cells
 from dpkernel.data.table_files.spelling import PLAIN, Spelling
 from dpkernel.foundations.errors import DataError, ParameterError
 
-BLOCK_ROWS = 8192
+FILE_ROWS = 8192  # the rows of a block of a file
 CELL_CHARACTERS = 2**17 - 1  # a longer cell of a CSV file counts as empty
 _BLOCK_CELLS = 2**19  # cells per block of a file with many columns: some 50 MB of text
 _UNDECODED = "\ufffd"  # what stands for bytes that are no text
@@ -242,7 +242,7 @@ class _Lines:
 
 
 def _rows_a_block(n_columns: int) -> int:
-    return max(1, min(BLOCK_ROWS, _BLOCK_CELLS // n_columns))
+    return max(1, min(FILE_ROWS, _BLOCK_CELLS // n_columns))
 
 
 def _take(rows: Iterator[list[str]], count: int) -> list[list[str]]:

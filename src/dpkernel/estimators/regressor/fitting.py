@@ -17,7 +17,7 @@ from dpkernel.data.weights import weight_column
 from dpkernel.estimators.base import FitPlan, Fitted, logger
 from dpkernel.estimators.kernel_model import linear_model
 from dpkernel.estimators.progress import Parts
-from dpkernel.estimators.records import RecordPasses
+from dpkernel.estimators.records import STEPS, RecordPasses
 from dpkernel.estimators.regressor import inputs, location, scale
 from dpkernel.estimators.regressor.budget_plan import BudgetPlan
 from dpkernel.estimators.regressor.kernel_choice import KernelChoice
@@ -212,8 +212,8 @@ class Fitting(FitPlan):
             mechanism = self._mechanism("mean", column)
             (total,) = self._passes.sum(_sum_targets, column, mechanism.dimension == 2)
             noisy = mechanism.release(total, noise)
-            size = self._released(float(noisy[-1]) / scale.STEPS)
-            unit = 1 / (scale.STEPS * size)
+            size = self._released(float(noisy[-1]) / STEPS)
+            unit = 1 / (STEPS * size)
             value = float(noisy[0]) * unit
         coefficients, variances = np.zeros(n_outputs + 1), np.zeros(n_outputs + 1)
         coefficients[0] = min(max(value, -1.0), 1.0)
@@ -308,7 +308,7 @@ class Fitting(FitPlan):
         clip, n = scale.REACH * state.scale, self._size
         mechanism = self._mechanism("calibration", column)
         (total,) = rows.sum(scale.sum_clipped, column, state.coefficients, clip)
-        unit = clip / (scale.STEPS * n)
+        unit = clip / (STEPS * n)
         shift = float(mechanism.release(total, noise)[0]) * unit
         spread = (mechanism.noise_scale * unit) ** 2 + state.scale**2 / n
         # clipped residuals pull the fit to a median; several stages leave little else to find
@@ -400,5 +400,5 @@ def _sum_targets(X: Array, y: Array, column: int, counted: bool) -> Any:
     (total,) = scale.sum_clipped(zeros, y, column, np.zeros(1), 1.0)
     if not counted:
         return (total,)
-    size = np.sum(np.trunc(y[:, -1] * scale.STEPS).astype(np.int64))
+    size = np.sum(np.trunc(y[:, -1] * STEPS).astype(np.int64))
     return (np.append(total, size),)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpkernel.data.blocks import BLOCK_ROWS
+from dpkernel.estimators.records import STEPS
 from dpkernel.estimators.regressor import location, scale
 from dpkernel.estimators.regressor.budget_plan import OUTPUT_SHARE, BudgetPlan
 from dpkernel.estimators.regressor.inputs import input_layout, score_layout
@@ -42,12 +43,7 @@ from dpkernel.privacy.sensitivity import (
     loss_gradient,
 )
 from dpkernel.privacy.statistics import GramLayout
-from dpkernel.solvers.objective_perturbation import (
-    LARGEST_CONDITION,
-    Problem,
-    Records,
-    minimise,
-)
+from dpkernel.solvers.objective_perturbation import LARGEST_CONDITION, Problem, Records, minimise
 
 LARGEST_LOG = 3.0  # of 1 + x, the cost of the ridge of a stage; a smaller ridge has no use
 _RIDGE = (
@@ -284,7 +280,7 @@ def _stage(
 
 def _clipped_sum(relation: Neighbours, size: int = 1) -> Sensitivity:
     """Return the sensitivity of a sum of vectors of one or two entries in [-STEPS, STEPS]."""
-    return bounded_sum(relation, bound=float(scale.STEPS) * (1.0 if size == 1 else 1.415))
+    return bounded_sum(relation, bound=float(STEPS) * (1.0 if size == 1 else 1.415))
 
 
 def _kind(name: str) -> str:

@@ -20,11 +20,11 @@ import numpy as np
 from scipy.special import erf, ndtri
 
 from dpkernel.data.weights import weighted_counts
+from dpkernel.estimators.records import STEPS
 from dpkernel.estimators.regressor.inputs import nearest_law
 from dpkernel.foundations.errors import CertificateError
 from dpkernel.foundations.types import JSON, Array, is_real
 
-STEPS = 2**20  # a residual at the clip as an integer, so that sums are exact
 BIAS = 0.3  # how far a robust fit is from the mean of a skewed target, in the same multiples
 REACH = 3.5  # the clip, in multiples of the scale of the residuals
 _INNER = 24

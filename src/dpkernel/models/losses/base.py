@@ -58,6 +58,18 @@ class Loss(ABC):
         """
         return 1.0, kappa**2 * self.smoothness
 
+    def smoothed(self, width: float) -> Loss:
+        """Return a loss without kinks: this one, or one with parabolas of this width in their place.
+
+        The bound on the slope stays the same. A loss with kinks overrides this.
+        """
+        if self.lipschitz < math.inf and self.smoothness < math.inf:
+            return self
+        raise ParameterError(
+            f"Output perturbation needs a loss of bounded slope, or the squared one: {self.kind} is"
+            " neither. Take huber for power_absolute, squared_hinge for power_hinge."
+        )
+
     @abstractmethod
     def at_zero(self, c: float) -> float:
         """Return the largest loss of the prediction 0 for targets in [-c, c]."""

@@ -11,7 +11,7 @@ from scipy.special import expit
 
 from dpkernel.foundations.types import Array
 from dpkernel.models.losses import slope
-from dpkernel.models.losses.base import TINY, MarginLoss, PowerLoss, register
+from dpkernel.models.losses.base import TINY, Loss, MarginLoss, PowerLoss, register
 
 
 @register
@@ -230,6 +230,10 @@ class Hinge(MarginLoss):
         """Return (0, kappa)."""
         return 0.0, kappa
 
+    def smoothed(self, width: float) -> SmoothedHinge:
+        """Return the smoothed hinge of this width."""
+        return SmoothedHinge(width)
+
     def _value(self, u: Array) -> Array:
         return np.maximum(1.0 - u, 0.0)
 
@@ -271,6 +275,10 @@ class PowerHinge(PowerLoss, MarginLoss):
     def holder(self, kappa: float) -> tuple[float, float]:
         """Return (q - 1, q kappa^q)."""
         return self.q - 1, self.q * kappa**self.q
+
+    def smoothed(self, width: float) -> Loss:
+        """Return the smoothed hinge for q = 1. Other powers have no bounded slope."""
+        return SmoothedHinge(width) if self.q == 1 else super().smoothed(width)
 
     def _value(self, u: Array) -> Array:
         return np.maximum(1.0 - u, 0.0) ** self.q

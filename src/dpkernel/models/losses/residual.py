@@ -10,7 +10,7 @@ import numpy as np
 
 from dpkernel.foundations.types import Array
 from dpkernel.models.losses import slope
-from dpkernel.models.losses.base import TINY, PowerLoss, ResidualLoss, register
+from dpkernel.models.losses.base import TINY, Loss, PowerLoss, ResidualLoss, register
 
 
 @register
@@ -132,6 +132,10 @@ class Pinball(ResidualLoss):
         """Return (0, kappa)."""
         return 0.0, kappa
 
+    def smoothed(self, width: float) -> SmoothedPinball:
+        """Return the smoothed loss of the same quantile."""
+        return SmoothedPinball(self.quantile, width)
+
     def _value(self, r: Array) -> Array:
         return np.maximum(self.quantile * r, (self.quantile - 1) * r)
 
@@ -250,6 +254,10 @@ class Absolute(ResidualLoss):
         """Return (0, 2 kappa)."""
         return 0.0, 2 * kappa
 
+    def smoothed(self, width: float) -> SmoothedInsensitive:
+        """Return the smoothed loss of the same tube."""
+        return SmoothedInsensitive(self.tube, width)
+
     def _value(self, r: Array) -> Array:
         return np.maximum(np.abs(r) - self.tube, 0.0)
 
@@ -364,6 +372,10 @@ class PowerAbsolute(PowerLoss, ResidualLoss):
     def holder(self, kappa: float) -> tuple[float, float]:
         """Return (q - 1, 2^(2 - q) q kappa^q)."""
         return self.q - 1, 2 ** (2 - self.q) * self.q * kappa**self.q
+
+    def smoothed(self, width: float) -> Loss:
+        """Return the smoothed absolute loss for q = 1. Other powers have no bounded slope."""
+        return SmoothedInsensitive(0.0, width) if self.q == 1 else super().smoothed(width)
 
     def _value(self, r: Array) -> Array:
         return np.abs(r) ** self.q
