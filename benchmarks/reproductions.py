@@ -33,10 +33,7 @@ PAIRS = {
     "Algorithm 3, all choices private": (PRIVATE_3,),
     "`PrivateKernelRidge` / `Regressor`": (RIDGE, REGRESSOR),
 }
-FILES = {
-    "lee-park-ahn-fig1.csv": ("d", "synthetic"),
-    "lee-park-ahn-fig7.csv": ("width", "songs"),
-}
+FILES = {"lee-park-ahn-fig1.csv": ("d", "synthetic"), "lee-park-ahn-fig7.csv": ("width", "songs")}
 
 
 def short(value: float) -> str:

@@ -40,11 +40,7 @@ from dpkernel import (
     PrivateKernelRidge,
     SeededNoise,
 )
-from dpkernel.methods import (
-    PrivateHuberRegressor,
-    PrivateSGDClassifier,
-    PrivateSGDRegressor,
-)
+from dpkernel.methods import PrivateHuberRegressor, PrivateSGDClassifier, PrivateSGDRegressor
 from dpkernel.models.losses import Huber
 from dpkernel.solvers.sgd_output import RunState, Steps
 

@@ -965,11 +965,7 @@ def _held_out(mechanism, relation):
 
 def half(mechanism):
     """Return the mechanism with half its noise."""
-    names = {
-        "laplace": "scale",
-        "l2-gamma": "scale",
-        "pure-objective-perturbation": "scale",
-    }
+    names = {"laplace": "scale", "l2-gamma": "scale", "pure-objective-perturbation": "scale"}
     if mechanism.kind == "exponential":
         return replace(mechanism, rate=2 * mechanism.rate)
     if mechanism.kind == "random-stopping":

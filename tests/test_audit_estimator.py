@@ -168,10 +168,7 @@ def ridge(**options):
 
 PAIR = (
     (np.array([[1.0], [0.0]]), np.array([1.0, 0.0])),
-    (
-        np.array([[1.0], [0.0]]),
-        np.array([-1.0, 0.0]),
-    ),
+    (np.array([[1.0], [0.0]]), np.array([-1.0, 0.0])),
 )
 
 

@@ -287,10 +287,7 @@ def test_what_rests_on_the_callers_word_is_named_and_kept():
     site = Ledger(parts=("north", "south")).part("north")
     plan = Plan((Part("x", mechanism.profile()),))
     steps, whole = site.reserve({"step": plan}, "all", claim=REQUEST)
-    noises = {
-        "x": site.spend(plan, "x"),
-        "step: x": whole,
-    }
+    noises = {"x": site.spend(plan, "x"), "step: x": whole}
     inside = steps["step"].spend(plan, "all")
     for label, noise in [*noises.items(), ("x", inside)]:
         found = Certificate.issue("t", REQUEST, [Release(label, mechanism)], noise, public={})

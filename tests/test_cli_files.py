@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import shutil
@@ -21,11 +22,11 @@ from typer.testing import CliRunner
 import dpkernel.__main__ as entry
 from cli_tables import SECRET, write_study
 from dpkernel import Budget, Ledger, PrivateKernelRidge, PrivateQuantileRegressor
-from dpkernel.cli import app, bounds, fit, model_files, output, predict
+from dpkernel.cli import app, bounds, fit, model_files, output, predict, score
 from dpkernel.data.domain import Interval, Levels
 from dpkernel.data.table_files import ColumnRule, Schema, open_table, read_schema
 from dpkernel.foundations.errors import ParameterError
-from dpkernel.outputs.model_file import save
+from dpkernel.outputs.model_file import load, save
 from dpkernel.privacy.profiles import PureProfile
 from old_ledgers import old_file
 
@@ -250,6 +251,91 @@ def test_an_id_stands_beside_each_prediction(study):
     assert told["columns"] == ["x", "prediction"] and told["predictions"][2][0] == "0.9"
     result = call("predict model.dpk new.csv --id nobody")
     assert result.exit_code == 1 and "exactly one column named 'nobody'" in result.stderr
+
+
+def test_a_score_is_one_spend_with_an_interval_and_a_certificate(study):
+    assert call(f"{FIT} --epsilon 20 --out m.dpk").exit_code == 0
+    book = Ledger(study / "study.db", dataset="d", budget=Budget(9.0, 1e-6))
+    line = "score m.dpk patients.csv --metric mae --ledger study.db"
+    made = call(f"{line} --epsilon 5 --out s.json --report r.html")
+    assert made.exit_code == 0 and "mae = " in made.stdout, made.output
+    assert "lies in the interval in 95 % of cases" in made.stdout
+    assert [s.label for s in book.spends] == ["mae of held-out rows"]
+    assert call("verify s.json").stdout.startswith("The parameters support the claim: epsilon = 5")
+    page = (study / "r.html").read_text(encoding="utf-8")
+    assert "Private scores" in page and "mean absolute error" in page
+    with (study / "patients.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    X, y = fit_rows(rows)
+    exact = np.abs(load(study / "m.dpk").predict(X) - np.clip(y, 0, 30)).mean()
+    told = json.loads(call("score m.dpk patients.csv --metric mae --epsilon 1e6 --json").stdout)
+    assert told["score"] == pytest.approx(exact, abs=1e-3) and told["n_rows"] == 60
+    people = json.loads(call("score m.dpk patients.csv --group id --epsilon 3 --json").stdout)
+    assert people["n_people"] == 60 and people["metric"] == "mse"
+
+
+def test_a_score_that_was_paid_for_is_told_whatever_fails_then(study, monkeypatch):
+    assert call(f"{FIT} --out m.dpk").exit_code == 0
+
+    def full(*anything):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(score, "report", full)
+    result = call("score m.dpk patients.csv --report r.html --json")
+    assert result.exit_code == 1 and "mse = " in result.stderr
+    assert "count epsilon and delta as spent" in result.stderr
+
+
+def fit_rows(rows):
+    """Return inputs and target of patients.csv as a model reads them."""
+
+    def number(text, low, high):
+        try:
+            return min(max(float(text), low), high)
+        except ValueError:
+            return (low + high) / 2
+
+    X = [[number(r["age"], 0, 100), *(r["ward"] == w for w in ("north", "south"))] for r in rows]
+    return np.array(X, dtype=float), np.array([number(r["days"], 0, 30) for r in rows])
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("score m.dpk patients.csv --metric r3", "'metric' parameter of private_score must be one"),
+        (
+            "score m.dpk patients.csv --metric accuracy --ledger none.db",
+            "There is no ledger none.db",
+        ),
+        ("score m.dpk patients.csv --group nobody", "no column named 'nobody'"),
+        ("score m.dpk patients.csv --group age", "'age' is an input of the model"),
+        ("score m.dpk new.csv", "no column named 'days'"),
+        ("score m.dpk patients.csv --strict", "can't be read as bounds.toml declares it"),
+        ("score m.dpk patients.csv --out m.dpk", "is an input"),
+        ("score m.dpk patients.csv --out nodir/s.json", "There is no folder 'nodir'"),
+        ("score m.dpk patients.csv --neighbours add-remove", "add-remove"),
+        ("score m.dpk patients.csv --epsilon 0", "'epsilon' parameter of Budget"),
+        ("score q.dpk patients.csv", "several quantiles has no single score"),
+        ("score bare.dpk patients.csv", "saved from Python"),
+    ],
+)
+def test_a_score_that_can_not_be_made_is_one_sentence_and_spends_nothing(study, line, words):
+    assert call(f"{FIT} --out m.dpk").exit_code == 0
+    (study / "new.csv").write_text("id,age,ward\n1,2,north\n")
+    if "q.dpk" in line:
+        both = "--task quantile --quantile 0.1 --quantile 0.9 --set n_features=20"
+        made = call(f"fit patients.csv --bounds days.toml --target days {both} --out q.dpk")
+        assert made.exit_code == 0, made.output
+    if "bare" in line:
+        save(
+            PrivateKernelRidge(bounds=(0, 1), y_bounds=(0, 1)).fit([[0.0]] * 9, [0.0] * 9),
+            "bare.dpk",
+        )
+    book = Ledger(study / "study.db", dataset="d", budget=Budget(9.0, 1e-6))
+    more = "" if "--ledger" in line or "add-remove" in line else "--ledger study.db"
+    result = call(f"{line} {more}")
+    assert result.exit_code == 1 and words in result.stderr, result.output
+    assert len(result.stderr.strip().splitlines()) == 1 and book.spends == []
 
 
 def test_probabilities_of_a_loss_for_decisions_are_named(study):

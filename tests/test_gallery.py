@@ -32,8 +32,7 @@ def test_an_example_has_a_title_an_explanation_and_a_small_picture(name):
 
 
 @pytest.mark.parametrize(
-    "name",
-    [pytest.param(n, marks=[] if n in QUICK else [pytest.mark.slow]) for n in gallery.NAMES],
+    "name", [pytest.param(n, marks=[] if n in QUICK else [pytest.mark.slow]) for n in gallery.NAMES]
 )
 def test_an_example_draws_a_figure(name):
     gallery.mpl.use("Agg")

@@ -113,12 +113,7 @@ GAUSSIANS = (
     "objective-perturbation",
     "gaussian-mixing",
 )
-ASSUMING = (
-    "l2-gamma",
-    "functional-gaussian",
-    "pure-objective-perturbation",
-    "gaussian-mixing",
-)
+ASSUMING = ("l2-gamma", "functional-gaussian", "pure-objective-perturbation", "gaussian-mixing")
 every_kind = pytest.mark.parametrize("kind", REGISTRY)
 calibrated_kinds = pytest.mark.parametrize("kind", CALIBRATE)
 

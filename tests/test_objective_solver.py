@@ -279,9 +279,7 @@ def test_a_step_for_the_smallest_ridge_would_not_end(monkeypatch, rng):
 
 
 @pytest.mark.parametrize(
-    "loss",
-    [*LOSSES, SmoothedHinge(1e-3), SmoothedPinball(0.5, 1e-4), Huber(1e-3)],
-    ids=repr,
+    "loss", [*LOSSES, SmoothedHinge(1e-3), SmoothedPinball(0.5, 1e-4), Huber(1e-3)], ids=repr
 )
 @pytest.mark.parametrize("sampled", [False, True], ids=["whole", "sampled"])
 def test_newton_steps_are_enough_in_practice(loss, sampled, monkeypatch):

@@ -65,8 +65,7 @@ def features_of(model, table):
 
 
 @pytest.mark.parametrize(
-    ("epsilon", "scale"),
-    [(0.5, 21.73), (1.0, 10.96), (2.0, 5.57), (4.0, 2.87), (8.0, 1.52)],
+    ("epsilon", "scale"), [(0.5, 21.73), (1.0, 10.96), (2.0, 5.57), (4.0, 2.87), (8.0, 1.52)]
 )
 def test_the_printed_noise_at_delta_1e_6(epsilon, scale):
     assert published_objective_noise(epsilon, 1e-6, 1.0, 1.0) == pytest.approx(scale, abs=0.005)

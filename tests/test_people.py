@@ -56,12 +56,7 @@ from dpkernel.data.labels import LabelShares
 from dpkernel.estimators import opening
 from dpkernel.estimators.classifier import OneAgainstRest
 from dpkernel.estimators.opening import TableOpener
-from dpkernel.foundations.errors import (
-    CertificateError,
-    DataError,
-    LedgerError,
-    ParameterError,
-)
+from dpkernel.foundations.errors import CertificateError, DataError, LedgerError, ParameterError
 from dpkernel.models import losses
 from dpkernel.outputs.report import write_report
 from dpkernel.privacy.profiles import GaussianProfile
@@ -225,11 +220,7 @@ def test_a_person_with_several_labels_moves_no_statistic_more_than_certified(
 
 def rows_counted(monkeypatch):
     """Every row is a record: the number of rows is public, and a person moves many records."""
-    monkeypatch.setattr(
-        TableOpener,
-        "_people",
-        lambda self, X, y, given, noise: (X, y, "one"),
-    )
+    monkeypatch.setattr(TableOpener, "_people", lambda self, X, y, given, noise: (X, y, "one"))
 
 
 def first_rows_of_the_table(monkeypatch):

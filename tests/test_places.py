@@ -51,17 +51,7 @@ from dpkernel.proof.audit import audit, audit_file
 from oracles import Pair, mixture
 from replay import Replay, ReplayError, differences, ratios
 from test_people import LAST, ridge, tables_of, with_person
-from test_replay import (
-    CASES,
-    HUGE,
-    IDEALISED,
-    LABELS,
-    REAL,
-    ROUNDING,
-    SMALL,
-    backgrounds,
-    rows_of,
-)
+from test_replay import CASES, HUGE, IDEALISED, LABELS, REAL, ROUNDING, SMALL, backgrounds, rows_of
 
 HIDING = ("Ridge", "Regressor", "Classifier", "Quantile", "Huber", "SVC", "SVR", "SGD", "Curator")
 NOT_HIDING = ("Search", "folds", "score", "Pipeline")
@@ -147,9 +137,7 @@ def test_no_removed_row_moves_a_statistic_more_than_certified_and_nothing_else_d
     ("name", "record"),
     [
         pytest.param(
-            name,
-            record,
-            marks=[] if name in QUICK and record == "auto" else [pytest.mark.slow],
+            name, record, marks=[] if name in QUICK and record == "auto" else [pytest.mark.slow]
         )
         for name, record in itertools.product(OFFERED, ("auto", "one", "mean"))
     ],

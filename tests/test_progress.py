@@ -116,10 +116,7 @@ def search(strategy, **options):
 def test_a_search_tells_its_candidates(ear, capsys):
     search("exponential").fit(*table())
     told = [text for _, text, ended in ear.told if ended]
-    assert told == [
-        *(f"candidate {i} of 3" for i in (1, 2, 3)),
-        "the chosen one on all rows",
-    ]
+    assert told == [*(f"candidate {i} of 3" for i in (1, 2, 3)), "the chosen one on all rows"]
     assert ear.told[-1][0] == pytest.approx(1)
 
 

@@ -28,11 +28,7 @@ from dpkernel.data import cache, chunks
 from dpkernel.data.domain import unit_inputs
 from dpkernel.data.sources import Source
 from dpkernel.estimators.classifier import OneAgainstRest
-from dpkernel.estimators.objective_plan import (
-    ConvexSetting,
-    centre_release,
-    plan_objectives,
-)
+from dpkernel.estimators.objective_plan import ConvexSetting, centre_release, plan_objectives
 from dpkernel.estimators.records import ROW_BOUND, STEPS, RecordRecipe, RecordStore, sum_rows
 from dpkernel.estimators.robust_model import UnitTarget
 from dpkernel.foundations.errors import DataError, ParameterError

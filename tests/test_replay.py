@@ -311,7 +311,7 @@ CASES = {
     "PrivateKernelSVR": Case(model(PrivateKernelSVR, REAL, **SMALL), attained=(0.1, 0.1)),
     "PrivateSGDRegressor": Case(model(PrivateSGDRegressor, REAL, **SGD)),
     "PrivateSGDRegressor uniform": Case(
-        model(PrivateSGDRegressor, REAL, **SGD, batch_size=8, sampling="uniform"),
+        model(PrivateSGDRegressor, REAL, **SGD, batch_size=8, sampling="uniform")
     ),
     "PrivateSGDRegressor poisson": Case(
         model(PrivateSGDRegressor, REAL, **SGD, batch_size=8, sampling="poisson"),

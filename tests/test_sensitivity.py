@@ -67,8 +67,7 @@ def test_gradients_of_losses(relation, slope, rng):
 
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize(
-    "build",
-    [histogram, lambda r: bounded_sum(r, bound=3.5), lambda r: augmented_gram(r, row=2.0)],
+    "build", [histogram, lambda r: bounded_sum(r, bound=3.5), lambda r: augmented_gram(r, row=2.0)]
 )
 def test_json_recomputes_the_value(relation, build):
     data = build(relation).to_dict()

@@ -321,11 +321,7 @@ def test_records_beside_a_hit_expand_as_well():
 
 @pytest.mark.parametrize(
     ("sizes", "excess"),
-    [
-        ((199, 100, 5, {"drop_last": True}), 1.98),
-        ((10, 1, 11, {}), 1.81),
-        ((10, 1, 1, {}), 9.8),
-    ],
+    [((199, 100, 5, {"drop_last": True}), 1.98), ((10, 1, 11, {}), 1.81), ((10, 1, 1, {}), 9.8)],
 )
 def test_two_g_over_lambda_n_is_wrong_outside_complete_epochs(sizes, excess):
     n, ridge, kappa = sizes[0], 1.0, 0.05

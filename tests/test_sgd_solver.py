@@ -454,8 +454,7 @@ def test_gradient_descent_finds_the_minimiser(loss, rng):
     plan = GradientSGD(loss, d, 1.0, 5.0, float(n), 400, 0.9, ridge=ridge)
     block = block_of(plan, z, y[:, None], np.ones(n))
     found = plan.run(
-        lambda w: lambda rows: block.sums(plan, w, rows),
-        lambda sums: sums(None).astype(np.float64),
+        lambda w: lambda rows: block.sums(plan, w, rows), lambda sums: sums(None).astype(np.float64)
     )[0]
     best = minimize(
         lambda w: loss.value(y, z @ w).mean() + ridge / 2 * w @ w,
@@ -467,8 +466,7 @@ def test_gradient_descent_finds_the_minimiser(loss, rng):
     np.testing.assert_allclose(found, best, atol=2e-3)
     ball = replace(plan, radius=0.5 * float(np.linalg.norm(best)), averaged=False)
     inside = ball.run(
-        lambda w: lambda rows: block.sums(plan, w, rows),
-        lambda sums: sums(None).astype(np.float64),
+        lambda w: lambda rows: block.sums(plan, w, rows), lambda sums: sums(None).astype(np.float64)
     )[0]
     assert np.linalg.norm(inside) == pytest.approx(ball.radius)
 

@@ -81,8 +81,7 @@ def test_duplicates_are_added_up_and_the_table_is_left_alone(data):
     X, y = data
     plain = sparse.csr_array(X)
     doubled = sparse.csr_array(
-        (np.repeat(plain.data / 2, 2), np.repeat(plain.indices, 2), 2 * plain.indptr),
-        shape=X.shape,
+        (np.repeat(plain.data / 2, 2), np.repeat(plain.indices, 2), 2 * plain.indptr), shape=X.shape
     )
     before = doubled.data.copy(), doubled.indices.copy()
     same(build().fit(doubled, y), build().fit(X, y), doubled, X)

@@ -166,10 +166,7 @@ def test_every_cell_follows_a_public_rule(tmp_path, schema):
     assert schema.names_out == ["crp", "crp is missing", "day", "ward=north", "ward=south"]
     found = encoded(write(tmp_path / "t.csv"), schema)
     start = (datetime.date(2020, 1, 1) - datetime.date(1970, 1, 1)).days
-    assert found.tolist() == [
-        [5.8, 0, start + 1, 1, 0, 3.5],
-        [0.5, 0, start + 4, 0, 1, 20],
-    ]
+    assert found.tolist() == [[5.8, 0, start + 1, 1, 0, 3.5], [0.5, 0, start + 4, 0, 1, 20]]
     assert schema.domain().to_unit(found[:, :5]).shape == (2, 5)
     for text, (value, absent, state) in TRIES.items():
         assert schema.inputs[0].encode([text], COMMA).tolist() == [[value, absent]], text

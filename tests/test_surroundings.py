@@ -20,13 +20,7 @@ from sklearn.preprocessing import (
     StandardScaler,
 )
 
-from dpkernel import (
-    Certificate,
-    Ledger,
-    PrivateKernelRidge,
-    PrivateSearchCV,
-    check_pipeline,
-)
+from dpkernel import Certificate, Ledger, PrivateKernelRidge, PrivateSearchCV, check_pipeline
 from dpkernel.foundations.errors import PrivacyWarning
 from dpkernel.outputs.report import write_report
 from dpkernel.preprocessing import PrivateBounds, PrivatePipeline, PrivateStandardScaler

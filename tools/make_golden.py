@@ -130,11 +130,7 @@ def mixture_cases() -> Iterator[Case]:
 
 
 def mixture_sigma_cases() -> Iterator[Case]:
-    for trials, chance, delta in (
-        (1_000, 1e-3, 1e-5),
-        (10_000, 1e-4, 1e-6),
-        (50_000, 1e-4, 1e-6),
-    ):
+    for trials, chance, delta in ((1_000, 1e-3, 1e-5), (10_000, 1e-4, 1e-6), (50_000, 1e-4, 1e-6)):
         yield {"trials": trials, "chance": chance, "epsilon": 1.0, "delta": delta}
 
 

@@ -34,6 +34,10 @@ COMMANDS = {
         "predict",
         "Predict every row of a file. Columns that the model does not know are ignored.",
     ),
+    "score": (
+        "score",
+        "Release how good a model is on the rows of a file, with noise and an interval.",
+    ),
     "show": ("certificates", "Print a certificate in words, and the columns of a model."),
     "verify": (
         "certificates",

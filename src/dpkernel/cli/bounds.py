@@ -16,13 +16,7 @@ from dpkernel.cli import options
 from dpkernel.cli.model_files import check_outputs, check_room, keep
 from dpkernel.cli.output import Output, Refusal, one_line
 from dpkernel.data.domain import Interval, Levels
-from dpkernel.data.table_files import (
-    ColumnRule,
-    Schema,
-    TableFile,
-    encode_table,
-    read_schema,
-)
+from dpkernel.data.table_files import ColumnRule, Schema, TableFile, encode_table, read_schema
 from dpkernel.data.table_files.loading import open_declared, written_as
 from dpkernel.data.table_files.schema import other_delimiter
 from dpkernel.foundations.errors import DataError

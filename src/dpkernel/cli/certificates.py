@@ -18,9 +18,7 @@ from dpkernel.cli.model_files import (
     read_certificate,
     stored_schema,
 )
-from dpkernel.cli.model_files import (
-    report as write_report,
-)
+from dpkernel.cli.model_files import report as write_report
 from dpkernel.cli.output import REFUSED, Output, one_line
 from dpkernel.data.table_files.schema import described
 from dpkernel.outputs.model_file import load

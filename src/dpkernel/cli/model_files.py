@@ -22,6 +22,7 @@ from dpkernel.outputs.model_file import FileCheck, load, read_header, save, veri
 from dpkernel.outputs.report import write_report
 from dpkernel.privacy.certificate import Certificate
 from dpkernel.privacy.ledger import Ledger
+from dpkernel.selection.score import PrivateScore
 
 _ROOM = 2**22  # bytes that must be free for a model before anything is spent for it
 
@@ -139,11 +140,7 @@ def save_model(model: Any, path: Path, notes: JSON, *, force: bool) -> None:
             raise FileExistsError(errno.EEXIST, "it was created during the fit", str(place))
         save(model, place, metadata=notes)
 
-    keep(
-        path,
-        write,
-        lambda place: save(model, place, metadata=None),
-    )
+    keep(path, write, lambda place: save(model, place, metadata=None))
 
 
 def is_certificate(path: Path) -> bool:
@@ -219,9 +216,14 @@ def _as_fitted(target: Interval | Levels) -> Interval | Levels:
 
 
 def report(
-    subject: Any, path: Path, ledger: Ledger | None, title: str, schema: Schema | None = None
+    subject: Any,
+    path: Path,
+    ledger: Ledger | None,
+    title: str,
+    schema: Schema | None = None,
+    score: PrivateScore | None = None,
 ) -> Path:
     """Write the HTML report of a model or certificate."""
     with draft(path) as place:
-        write_report(subject, place, ledger=ledger, schema=schema, title=title)
+        write_report(subject, place, ledger=ledger, scores=score, schema=schema, title=title)
     return path

@@ -109,7 +109,7 @@ Resume = Annotated[
     Path | None,
     typer.Option(
         help="A file in which the fit keeps what it has released. If the fit is interrupted, the same"
-        " command finishes it without spending again. Keep it as secret as the data.",
+        " command finishes it without spending again. Keep it as secret as the data."
     ),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace result files that exist already.")]

@@ -41,13 +41,7 @@ _EXACT = frozenset(np.dtype(kind) for kind in ("?", "i1", "i2", "i4", "i8", "f2"
     np.dtype(kind) for kind in ("u1", "u2", "u4", "u8")
 }  # types from which one rounding gives the float64 nearest to the entry
 _PLAIN = frozenset((bool, int, float, *(np.dtype(kind).type for kind in "?bhilqBHILQefd")))
-_DATES = (
-    datetime.date,
-    datetime.time,
-    datetime.timedelta,
-    np.datetime64,
-    np.timedelta64,
-)
+_DATES = (datetime.date, datetime.time, datetime.timedelta, np.datetime64, np.timedelta64)
 _MISSING_KINDS = ("NAType", "NaTType")  # class names of pandas, which may not be installed
 
 NOT_A_NUMBER = (

@@ -42,12 +42,7 @@ from dpkernel.data.passes import Passes
 from dpkernel.data.sources import Source, open_source
 from dpkernel.data.tables import framed, sizes_hidden
 from dpkernel.data.weights import with_weights
-from dpkernel.foundations.errors import (
-    DataError,
-    NoRowsError,
-    ParameterError,
-    parameter_message,
-)
+from dpkernel.foundations.errors import DataError, NoRowsError, ParameterError, parameter_message
 from dpkernel.foundations.types import Array, IntArray
 
 RECORDS = ("near", "one", "mean")
@@ -162,12 +157,7 @@ class PersonRule:
 
 @sizes_hidden()
 def table_of_people(
-    estimator: Any,
-    X: Any,
-    y: Any,
-    ids: Any,
-    rule: PersonRule,
-    order: Callable[[int], IntArray],
+    estimator: Any, X: Any, y: Any, ids: Any, rule: PersonRule, order: Callable[[int], IntArray]
 ) -> tuple[Any, Any]:
     """Return X and y with one row per person, in the container of X, or raise before a spend.
 

@@ -80,10 +80,7 @@ def sum_source(source: Source, recipe: Recipe, *, progress: bool = False) -> Gra
 
 
 def gram_of_blocks(
-    blocks: Iterable[tuple[Array, Array]],
-    recipe: Recipe,
-    threads: int = 1,
-    progress: bool = False,
+    blocks: Iterable[tuple[Array, Array]], recipe: Recipe, threads: int = 1, progress: bool = False
 ) -> GramFolds:
     """Return the exact sums over blocks of rows.
 

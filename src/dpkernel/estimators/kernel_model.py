@@ -24,10 +24,7 @@ from dpkernel.data.tables import Columns
 from dpkernel.estimators.base import Fitted, PrivateEstimator
 from dpkernel.estimators.feature_choice import MAPS, choose_features
 from dpkernel.estimators.outlook import Outlook, expected_error
-from dpkernel.foundations.errors import (
-    CertificateError,
-    DataError,
-)
+from dpkernel.foundations.errors import CertificateError, DataError
 from dpkernel.foundations.types import JSON, AddRemove, Array, Budget, Neighbours, is_whole
 from dpkernel.foundations.validation import Choice, Constraint, Kind, Real, Whole, is_auto
 from dpkernel.models.features import FeatureMap, feature_map_from_dict

@@ -26,18 +26,10 @@ from dpkernel.estimators.kernel_model import linear_model, public_sizes
 from dpkernel.estimators.objective_model import Problems
 from dpkernel.estimators.progress import Parts
 from dpkernel.estimators.records import RecordPasses, Weighted
-from dpkernel.estimators.regressor.budget_plan import (
-    DEPENDENCE,
-    MOST_LEARNING_INPUTS,
-    column_looks,
-)
+from dpkernel.estimators.regressor.budget_plan import DEPENDENCE, MOST_LEARNING_INPUTS, column_looks
 from dpkernel.estimators.regressor.fitting import FLOAT32_FROM, SIGNAL_A_FEATURE
 from dpkernel.estimators.regressor.inputs import column_sizes, release_law, score_layout
-from dpkernel.estimators.regressor.kernel_choice import (
-    SAMPLE,
-    mixture_prior,
-    relevance_of,
-)
+from dpkernel.estimators.regressor.kernel_choice import SAMPLE, mixture_prior, relevance_of
 from dpkernel.estimators.regressor.learning import equal_mixture, of_law, with_constant
 from dpkernel.estimators.regressor.releases import PublicSizes, calibrated, stage_solver
 from dpkernel.estimators.regressor.stage import PosteriorStage, Response, State, scaled_rows

@@ -18,11 +18,7 @@ from dpkernel.data.sources import Source
 from dpkernel.estimators.base import FitPlan, Fitted, logger
 from dpkernel.estimators.feature_choice import size_for_records
 from dpkernel.estimators.kernel_model import KernelModel, linear_model, public_sizes, stated
-from dpkernel.estimators.objective_plan import (
-    ConvexSetting,
-    ObjectivePlan,
-    plan_objectives,
-)
+from dpkernel.estimators.objective_plan import ConvexSetting, ObjectivePlan, plan_objectives
 from dpkernel.estimators.output_plan import OutputPlan, plan_outputs
 from dpkernel.estimators.progress import Parts
 from dpkernel.estimators.records import (
@@ -175,13 +171,7 @@ class ConvexPlan(FitPlan):
         share = _centre_share(n, n_inputs, budget) if problems.centred and recipe.scale else 0.0
         sizes = n, self._powers, signal
         setting = ConvexSetting(
-            owner,
-            budget,
-            relation,
-            *sizes,
-            centre_share=share,
-            l1=problems.l1,
-            norm=problems.norm,
+            owner, budget, relation, *sizes, centre_share=share, l1=problems.l1, norm=problems.norm
         )
         losses = [loss for _, loss, _ in problems.tasks]
         self._approach: _Approach

@@ -14,12 +14,7 @@ from dpkernel.data.sources import Source, open_source, released_size
 from dpkernel.estimators.base import FitPlan, Fitted, logger
 from dpkernel.estimators.feature_choice import size_for_gram
 from dpkernel.estimators.gram_pass import Recipe, sum_source
-from dpkernel.estimators.kernel_model import (
-    NumberModel,
-    linear_model,
-    public_sizes,
-    stated,
-)
+from dpkernel.estimators.kernel_model import NumberModel, linear_model, public_sizes, stated
 from dpkernel.estimators.ridge import record_precision, squared_interval
 from dpkernel.foundations.errors import CertificateError
 from dpkernel.foundations.types import JSON, AddRemove, Array, Budget, Neighbours

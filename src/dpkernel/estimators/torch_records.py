@@ -176,11 +176,7 @@ def record_twin(recipe: RecordRecipe, X: Any) -> Callable[[Any], tuple[Any, Any]
 
 
 def integer_tables(
-    source: Source,
-    recipe: RecordRecipe,
-    plan: GradientSGD,
-    targets: list[Targets],
-    shared: bool,
+    source: Source, recipe: RecordRecipe, plan: GradientSGD, targets: list[Targets], shared: bool
 ) -> list[Passes]:
     """Return the records of ``RecordTable.integers`` on the device."""
     size = rows_at_once(recipe, source.n_columns)

@@ -73,11 +73,7 @@ def to_onnx(model: KernelModel, path: str | Path | None = None) -> Any:
     )
     made.ir_version = IR_VERSION
     helper.set_model_props(
-        made,
-        {
-            "estimator": type(model).__name__,
-            "certificate": model.certificate_.to_json(),
-        },
+        made, {"estimator": type(model).__name__, "certificate": model.certificate_.to_json()}
     )
     if path is not None:
         Path(path).write_bytes(made.SerializeToString(deterministic=True))

@@ -34,12 +34,7 @@ from typing import ClassVar, Protocol
 
 from dpkernel.foundations.errors import LedgerError, ParameterError, parameter_message
 from dpkernel.foundations.types import Budget, round_down
-from dpkernel.privacy.profiles import (
-    GaussianProfile,
-    PrivacyProfile,
-    PureProfile,
-    gaussian_mu,
-)
+from dpkernel.privacy.profiles import GaussianProfile, PrivacyProfile, PureProfile, gaussian_mu
 from dpkernel.privacy.profiles.base import hypot_up
 from dpkernel.version import __version__
 

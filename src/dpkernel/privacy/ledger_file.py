@@ -37,13 +37,7 @@ from pathlib import Path
 from dpkernel.foundations.errors import LedgerError
 from dpkernel.foundations.types import Budget
 from dpkernel.privacy.ledger_chain import Known, last_links, read_chain
-from dpkernel.privacy.ledger_place import (
-    check_place,
-    create,
-    exists,
-    remove_drafts,
-    side_lock,
-)
+from dpkernel.privacy.ledger_place import check_place, create, exists, remove_drafts, side_lock
 from dpkernel.privacy.ledger_schema import (
     APPLICATION,
     UNREADABLE,

@@ -44,13 +44,7 @@ from threadpoolctl import threadpool_info
 from dpkernel.foundations.entropy import secret_key
 from dpkernel.foundations.errors import ParameterError, ResumeError, parameter_message
 from dpkernel.foundations.types import JSON, Budget
-from dpkernel.privacy.noise import (
-    _MINT,
-    NoiseSource,
-    Plan,
-    ResumableNoise,
-    SeededNoise,
-)
+from dpkernel.privacy.noise import _MINT, NoiseSource, Plan, ResumableNoise, SeededNoise
 from dpkernel.version import __version__
 
 try:

@@ -300,10 +300,7 @@ def _attempt(law: _Law, words: np.ndarray, source: WordSource) -> IntArray:
 
 
 def _refine(
-    bits: int,
-    count: int,
-    settle: Callable[[Fraction, Fraction, int], T | None],
-    source: WordSource,
+    bits: int, count: int, settle: Callable[[Fraction, Fraction, int], T | None], source: WordSource
 ) -> T:
     """Draw further bits of the uniform variable until ``settle(low, high, digits)`` has an answer.
 

@@ -378,12 +378,7 @@ class PrivateSearchCV(MetaEstimatorMixin, CountedClones):
         return self
 
     def _prepared(
-        self,
-        X: Any,
-        y: Any,
-        budget: Budget,
-        relation: Neighbours,
-        candidates: list[dict[str, Any]],
+        self, X: Any, y: Any, budget: Budget, relation: Neighbours, candidates: list[dict[str, Any]]
     ) -> tuple[Search, SearchPlan, RowLoss]:
         """Return a search that was checked on these data, its plan and its loss; nothing is spent."""
         n, n_columns = X.shape

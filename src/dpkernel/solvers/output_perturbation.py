@@ -51,11 +51,7 @@ import numpy as np
 from dpkernel.data.blocks import BLOCK_ROWS
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import Array, Neighbours, is_real
-from dpkernel.models.losses import (
-    Huber,
-    Loss,
-    Squared,
-)
+from dpkernel.models.losses import Huber, Loss, Squared
 from dpkernel.privacy.sensitivity import Sensitivity, erm_bounded, erm_lipschitz, erm_ridge
 from dpkernel.solvers.objective_perturbation import (
     LARGEST_CONDITION,

@@ -150,11 +150,7 @@ class Inspection:
 
 
 def inspect_table(
-    table: TableFile,
-    schema: Schema,
-    tell: Tell = lambda share: None,
-    *,
-    may_be_empty: bool = False,
+    table: TableFile, schema: Schema, tell: Tell = lambda share: None, *, may_be_empty: bool = False
 ) -> Inspection:
     """Read a file once and count its cells under the rules of the schema.
 

@@ -26,20 +26,11 @@ from dpkernel.estimators.kernel_model import linear_model
 from dpkernel.estimators.records import RecordPasses
 from dpkernel.estimators.regressor import location
 from dpkernel.estimators.regressor.budget_plan import BudgetPlan
-from dpkernel.estimators.regressor.fitting import (
-    Fitting,
-    Sizes,
-    learned_numbers,
-)
+from dpkernel.estimators.regressor.fitting import Fitting, Sizes, learned_numbers
 from dpkernel.estimators.regressor.inputs import nearest_law
 from dpkernel.estimators.regressor.kernel_choice import SAMPLE, mixture_prior
 from dpkernel.estimators.regressor.learning import LearnedFitting, with_constant
-from dpkernel.estimators.regressor.releases import (
-    STAGE_LOSS,
-    PublicSizes,
-    calibrated,
-    moments_of,
-)
+from dpkernel.estimators.regressor.releases import STAGE_LOSS, PublicSizes, calibrated, moments_of
 from dpkernel.estimators.regressor.stage import PosteriorStage, State, clipped_residuals
 from dpkernel.foundations.types import Array, Budget, Neighbours
 from dpkernel.models.features import FeatureMap, WhitenedFeatures

@@ -43,12 +43,7 @@ from dpkernel.privacy.sensitivity import (
     loss_gradient,
 )
 from dpkernel.privacy.statistics import GramLayout
-from dpkernel.solvers.objective_perturbation import (
-    LARGEST_CONDITION,
-    Problem,
-    Records,
-    minimise,
-)
+from dpkernel.solvers.objective_perturbation import LARGEST_CONDITION, Problem, Records, minimise
 
 LARGEST_LOG = 3.0  # of 1 + x, the cost of the ridge of a stage; a smaller ridge has no use
 _RIDGE = (

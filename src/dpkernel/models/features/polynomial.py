@@ -54,11 +54,7 @@ class PolynomialMap(FeatureMap):
     kind: ClassVar[str] = "polynomial"
 
     def __init__(
-        self,
-        degree: int = 2,
-        *,
-        offset: float = 1.0,
-        length_scale: float | Sequence[float] = 1.0,
+        self, degree: int = 2, *, offset: float = 1.0, length_scale: float | Sequence[float] = 1.0
     ) -> None:
         self.degree = degree
         self.offset = offset

@@ -101,10 +101,7 @@ def model_pictures(model: Any, view: View | None) -> Html:
 
 
 def _mean_ends(found: list[Dependence]) -> tuple[float, float]:
-    return (
-        min(float(d.mean.min()) for d in found),
-        max(float(d.mean.max()) for d in found),
-    )
+    return (min(float(d.mean.min()) for d in found), max(float(d.mean.max()) for d in found))
 
 
 def _wider(low: float, high: float) -> tuple[float, float]:

@@ -90,7 +90,8 @@ def quality(free: Sequence[Figure], scores: Mapping[str, PrivateScore]) -> Html 
             tag("h2", "How good the model is"),
             paragraph(
                 "No number about the model's quality was released. An error that is computed from the"
-                " rows without noise is not private; private_score computes a private one."
+                " rows without noise is not private. `dpkernel score`, or private_score in Python, gives"
+                " a private one."
             ),
         )
     return join(

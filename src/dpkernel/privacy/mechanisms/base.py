@@ -113,9 +113,7 @@ def _made_once(release: Callable[..., Any]) -> Callable[..., Any]:
         if journal is None:
             return release(self, value, noise, *more, **options)
         return journal.once(
-            self,
-            lambda: self._claim(noise),
-            lambda: release(self, value, noise, *more, **options),
+            self, lambda: self._claim(noise), lambda: release(self, value, noise, *more, **options)
         )
 
     return kept

@@ -255,12 +255,7 @@ class NoisyFunction:
         return found if self._n_targets is not None else float(found[0])
 
     def _append(
-        self,
-        point: Array,
-        row: Array,
-        left: float,
-        draw: float | Array,
-        value: float | Array,
+        self, point: Array, row: Array, left: float, draw: float | Array, value: float | Array
     ) -> None:
         size = len(self)
         if size == len(self._factor):

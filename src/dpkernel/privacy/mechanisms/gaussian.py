@@ -9,10 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dpkernel.foundations.errors import (
-    ParameterError,
-    parameter_message,
-)
+from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import Array, Budget
 from dpkernel.privacy.mechanisms.base import (
     UP,
@@ -28,11 +25,7 @@ from dpkernel.privacy.mechanisms.base import (
     to_steps,
 )
 from dpkernel.privacy.noise import Noise, NoiseSource
-from dpkernel.privacy.profiles import (
-    GaussianProfile,
-    MixtureProfile,
-    gaussian_mu,
-)
+from dpkernel.privacy.profiles import GaussianProfile, MixtureProfile, gaussian_mu
 from dpkernel.privacy.sensitivity import RandomSensitivity, Sensitivity
 
 

@@ -10,10 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from dpkernel.data.tables import as_floats
-from dpkernel.foundations.errors import (
-    ParameterError,
-    parameter_message,
-)
+from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import Array, Budget, Neighbours
 from dpkernel.privacy.mechanisms.base import (
     IDEALISED,
@@ -31,9 +28,7 @@ from dpkernel.privacy.mechanisms.base import (
     to_steps,
 )
 from dpkernel.privacy.noise import Noise
-from dpkernel.privacy.profiles import (
-    PureProfile,
-)
+from dpkernel.privacy.profiles import PureProfile
 from dpkernel.privacy.sensitivity import Sensitivity
 
 

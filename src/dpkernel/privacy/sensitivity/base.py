@@ -220,14 +220,7 @@ def sensitivity_from_dict(data: JSON) -> Sensitivity | RandomSensitivity:
         else:
             parameters = tuple(data["parameters"].items())
             found = Sensitivity(data["formula"], relation, parameters, data["norm"])
-    except (
-        KeyError,
-        TypeError,
-        ValueError,
-        AttributeError,
-        ArithmeticError,
-        MemoryError,
-    ) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, MemoryError) as error:
         raise CertificateError(
             f"The sensitivity of this certificate can't be read ({error})."
         ) from error

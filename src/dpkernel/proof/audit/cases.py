@@ -180,10 +180,7 @@ def symmetric() -> list[Case]:
     # orthogonal with target^2 = 1/2 and constant^2 = 1/4 of the row bound: 1/4 - 1/2 + 1/4 = 0
     records = (
         (np.array([[1.0, 0.0, 0.0]]), np.array([[1.0]])),
-        (
-            np.array([[0.25, math.sqrt(1 - 0.25**2), 0.0]]),
-            np.array([[-1.0]]),
-        ),
+        (np.array([[0.25, math.sqrt(1 - 0.25**2), 0.0]]), np.array([[-1.0]])),
     )
 
     def total(record: tuple[Array, Array]) -> IntArray:

@@ -55,11 +55,7 @@ class Runner:
     statistic: Callable[[Any], Any] | None = None
 
     def __call__(
-        self,
-        table: Table,
-        probes: Any,
-        seeds: Sequence[int | None],
-        filters: Filters | None = None,
+        self, table: Table, probes: Any, seeds: Sequence[int | None], filters: Filters | None = None
     ) -> list[Observation]:
         """Return one observation per seed. The seed None draws from the operating system."""
         return [self._run(table, probes, seed, filters or {}) for seed in seeds]

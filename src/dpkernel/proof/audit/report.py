@@ -154,10 +154,7 @@ class AuditReport:
         seen = "public attributes and answers at a few rows"
         if self.releases:
             seen = f"every value released with noise ({', '.join(self.releases)}), {seen}"
-        return [
-            f"tables: {many}{self.relation}{where}",
-            f"attack: {self.attack}; it sees {seen}",
-        ]
+        return [f"tables: {many}{self.relation}{where}", f"attack: {self.attack}; it sees {seen}"]
 
     def _gaussian_reading(self) -> str:
         if not self.delta > 0:

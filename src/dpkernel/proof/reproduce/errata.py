@@ -66,10 +66,7 @@ ERRATA = (
         factors.scale_of_one_value,
     ),
     Erratum(
-        "004-3",
-        "Proposition 1",
-        "conditions of Theorem 1",
-        "those of Theorem 2: a Lipschitz loss",
+        "004-3", "Proposition 1", "conditions of Theorem 1", "those of Theorem 2: a Lipschitz loss"
     ),
     Erratum(
         "004-4",
@@ -100,10 +97,7 @@ ERRATA = (
         factors.missing_root,
     ),
     Erratum(
-        "000-2",
-        "Theorem 2",
-        "c kappa + kappa^2 sqrt(eta T)",
-        "c kappa + c kappa^2 sqrt(eta T)",
+        "000-2", "Theorem 2", "c kappa + kappa^2 sqrt(eta T)", "c kappa + c kappa^2 sqrt(eta T)"
     ),
     Erratum(
         "000-3",
@@ -189,13 +183,7 @@ ERRATA = (
         "replacing a record moves it by 2 c_1 Delta",
         factors.objective_noise,
     ),
-    Erratum(
-        "003-8",
-        "A.13",
-        "determinant factor (1 + x)^2",
-        "1 + x",
-        factors.determinant,
-    ),
+    Erratum("003-8", "A.13", "determinant factor (1 + x)^2", "1 + x", factors.determinant),
     Erratum(
         "003-9",
         "Assumption 1",

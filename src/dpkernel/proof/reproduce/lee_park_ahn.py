@@ -82,12 +82,7 @@ def synthetic_cells(d: int, request: Request) -> list[list[Cell]]:
 def song_cells(width: float, request: Request) -> list[list[Cell]]:
     """Return the cells of every repetition of the Million Song experiment."""
     table, grid = request.songs(), request.grid
-    settings = {
-        "experiment": "songs",
-        "width": width,
-        "grid": asdict(grid),
-        "table": table.digest,
-    }
+    settings = {"experiment": "songs", "width": width, "grid": asdict(grid), "table": table.digest}
 
     def arguments(number: int) -> tuple[Array, Array, float, Grid]:
         return (*table.sample(2 * grid.rows, generator(3, number)), width, grid)

@@ -28,11 +28,7 @@ def squared_norm_bound(log_odds: float, n_features: int, norm_bound: str = "lemm
     """
     kinds: dict[str, Constraint] = {"norm_bound": Choice("lemma", "nested")}
     check(
-        "squared_norm_bound",
-        kinds,
-        log_odds=log_odds,
-        n_features=n_features,
-        norm_bound=norm_bound,
+        "squared_norm_bound", kinds, log_odds=log_odds, n_features=n_features, norm_bound=norm_bound
     )
     ratio = log_odds / n_features
     if norm_bound == "nested":

@@ -54,10 +54,7 @@ def gaussian_process_projection(
 class OnProjection(Published):
     """Algorithms 1 and 2: z_i = h_M(x_i), drawn jointly at training and test points."""
 
-    _constraints: ClassVar = {
-        **Published._constraints,
-        "norm_bound": Choice("lemma", "nested"),
-    }
+    _constraints: ClassVar = {**Published._constraints, "norm_bound": Choice("lemma", "nested")}
     _log_odds: ClassVar[str]  # of the norm bound, in words
     _no_ceiling = "what it releases contains the training inputs"
 
@@ -109,10 +106,7 @@ class OnProjection(Published):
 class OnFourierFeatures(Published):
     """Algorithms 3 and 4: z_i = phi_M(x_i), random Fourier features with a public seed."""
 
-    _constraints: ClassVar = {
-        **Published._constraints,
-        "features": Choice("cosine", "paired"),
-    }
+    _constraints: ClassVar = {**Published._constraints, "features": Choice("cosine", "paired")}
 
     features: str
 

@@ -194,10 +194,7 @@ class PublishedAlgorithm1(OnProjection, _Statistics):
     False
     """
 
-    _constraints: ClassVar = {
-        **OnProjection._constraints,
-        "truncation": Choice("targets", "mean"),
-    }
+    _constraints: ClassVar = {**OnProjection._constraints, "truncation": Choice("targets", "mean")}
     _place: ClassVar[str] = "Algorithm 1"
     _log_odds: ClassVar[str] = "log(8/delta)"
 

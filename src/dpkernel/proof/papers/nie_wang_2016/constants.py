@@ -38,14 +38,7 @@ def printed_scale(
 ) -> float:
     """Return the Laplace scale of Proposition 1's density, kappa^2 C_L/(lambda gamma m epsilon)."""
     check(
-        "printed_scale",
-        _ROWS,
-        slope=slope,
-        kappa=kappa,
-        lam=lam,
-        gamma=gamma,
-        m=m,
-        epsilon=epsilon,
+        "printed_scale", _ROWS, slope=slope, kappa=kappa, lam=lam, gamma=gamma, m=m, epsilon=epsilon
     )
     return kappa**2 * slope / (lam * gamma * m * epsilon)
 

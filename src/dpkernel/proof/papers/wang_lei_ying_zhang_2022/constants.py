@@ -225,12 +225,7 @@ def lemma_13_holds(n_rows: int, factor: float = 1.0) -> bool:
 
 
 def algorithm_2_noise(
-    n_rows: int,
-    n_steps: int,
-    epsilon: float,
-    delta: float,
-    gradient_bound: float,
-    beta: float,
+    n_rows: int, n_steps: int, epsilon: float, delta: float, gradient_bound: float, beta: float
 ) -> PrintedGradientNoise:
     """Return the sigma of Algorithm 2 at this beta, and whether (32) and (33) hold there."""
     check(

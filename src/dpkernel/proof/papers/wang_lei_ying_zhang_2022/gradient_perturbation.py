@@ -102,10 +102,7 @@ class PublishedGradientSGD(HolderSGD):
     True
     """
 
-    _constraints: ClassVar = {
-        **HolderSGD._constraints,
-        "beta": (Choice(None), Real(0, 1)),
-    }
+    _constraints: ClassVar = {**HolderSGD._constraints, "beta": (Choice(None), Real(0, 1))}
     _place: ClassVar[str] = "Algorithm 2"
 
     def __init__(

@@ -19,9 +19,7 @@ from dpkernel.privacy.ledger import Ledger
 from dpkernel.privacy.noise import NoiseSource
 from dpkernel.proof.papers.sgd import NOT_SUPPORTED, output_run
 from dpkernel.proof.papers.wang_lei_ying_zhang_2022.common import HolderSGD
-from dpkernel.proof.papers.wang_lei_ying_zhang_2022.constants import (
-    algorithm_1_noise,
-)
+from dpkernel.proof.papers.wang_lei_ying_zhang_2022.constants import algorithm_1_noise
 
 
 class PublishedOutputSGD(HolderSGD):

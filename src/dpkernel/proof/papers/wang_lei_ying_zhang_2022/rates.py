@@ -64,14 +64,7 @@ def table_1(
     sqrt(d log(1/delta) log(n/delta)), where Theorem 9 has sqrt(d log(1/delta)) log(n/delta)
     (``theorem_9_excess``).
     """
-    check(
-        "table_1",
-        n_rows=n_rows,
-        n_columns=n_columns,
-        epsilon=epsilon,
-        delta=delta,
-        alpha=alpha,
-    )
+    check("table_1", n_rows=n_rows, n_columns=n_columns, epsilon=epsilon, delta=delta, alpha=alpha)
     n, spread = float(n_rows), n_columns * log(1 / delta)  # d log(1/delta)
     best = sqrt(spread) / (n * epsilon) + 1 / sqrt(n)
     root = spread**0.25 / sqrt(n * epsilon)
