@@ -255,7 +255,10 @@ def test_shares_are_told_only_where_the_noise_leaves_something():
               "c": {"missing": 0.01, "unreadable": 0.0, "outside": 0.0}}  # fmt: skip
     schema = Schema(tuple(ColumnRule(name, Interval(0, 4)) for name in "abc"))
     told = cell_lines({LABEL: {"deviation": 0.01, "shares": shares}}, schema)
-    assert told[1:] == ["a: 50% missing; 2 stood in", "b: 40% outside"] and "± 2.0% in" in told[0]
+    assert (
+        told[1:] == ["a: 50% missing; 2 stood in", "b: 40% outside"]
+        and "±\N{NO-BREAK SPACE}2.0% in" in told[0]
+    )
     quiet = cell_lines({LABEL: {"deviation": 0.3, "shares": shares}})
     assert len(quiet) == 1 and "no column has clearly more than 90%" in quiet[0]
     shares["c"]["unreadable"] = 0.9

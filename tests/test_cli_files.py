@@ -308,6 +308,7 @@ def fit_rows(rows):
             "There is no ledger none.db",
         ),
         ("score m.dpk patients.csv --group nobody", "no column named 'nobody'"),
+        ("score m.dpk patients.csv --group age", "'age' is an input of the model"),
         ("score m.dpk new.csv", "no column named 'days'"),
         ("score m.dpk patients.csv --strict", "can't be read as bounds.toml declares it"),
         ("score m.dpk patients.csv --out m.dpk", "is an input"),

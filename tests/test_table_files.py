@@ -370,3 +370,11 @@ def test_without_pyarrow_the_error_says_what_to_install(tmp_path, monkeypatch):
 def test_the_values_of_rules_are_domains(bounds):
     kinds = [type(rule.values) for rule in read_schema(bounds).rules]
     assert kinds == [Interval, Levels, Levels, Interval]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "cp1252"])
+def test_a_file_in_utf_16_is_told_to_be_saved_again(tmp_path, encoding):
+    path = tmp_path / "t.csv"
+    path.write_bytes("age,days\n1,2\n".encode("utf-16"))
+    with pytest.raises(DataError, match=r"as in UTF-16\. Save the file as CSV in UTF-8"):
+        open_table(path, encoding=encoding)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 PICTURE = Path(__file__).parents[1] / "docs/pictures/report.png"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
-WIDTH, HEIGHT = 1000, 985  # pixels: the summary, which is the first page
+WIDTH, HEIGHT = 1000, 1070  # pixels: the summary, which is the first page
 
 
 def take(report: Path, picture: Path) -> None:

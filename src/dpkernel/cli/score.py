@@ -82,6 +82,8 @@ def score(
         thousands=thousands,
         encoding=encoding,
     )
+    if group in schema.names_in:
+        raise Refusal(f"The column {group!r} is an input of the model, so it can't hold the ids.")
     used = {*schema.names_in, goal.name}
     others = tuple(name for name in table.header if name not in used)
     schema = replace(schema, ignore=others, group=None, n_max=None).with_group(group)

@@ -44,7 +44,9 @@ class GramStatistics:
         A row that is added more than once, by ``update`` or by a ``merge`` of two objects that both
         hold it. A record that is added k times moves the sums k times as far as the noise was
         calibrated for. Rows are not kept, so this class cannot notice it; you vouch for it. The
-        certificate lists it among its assumptions, as "each-row-once".
+        certificate lists it among its assumptions, as "each-row-once". A person with several rows is not
+        protected as a whole, and rows have no weights: ``PrivateKernelRidge.fit`` takes ``groups`` and
+        ``sample_weight``, for streams and Dask tables, too.
 
     Examples
     --------

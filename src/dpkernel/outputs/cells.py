@@ -51,8 +51,9 @@ def cell_lines(statistics: Mapping[str, Any], schema: Any = None) -> list[str]:
             instead = ""  # values outside of the range became its ends
         lines.append(f"{name}: {', '.join(told)}{instead}")
     head = (
-        "Cells that were missing, could not be read or lay outside of their range, released with noise"
-        f" (within ± {max(_IN_95 * deviation, 0.001):.1%} in 95\N{NO-BREAK SPACE}% of cases):"
+        "Cells that were missing, could not be read or lay outside of their range, released with"
+        f" noise (within ±\N{NO-BREAK SPACE}{max(_IN_95 * deviation, 0.001):.1%} in"
+        " 95\N{NO-BREAK SPACE}% of cases):"
     )
     if not lines:
         return [f"{head} no column has clearly more than {least:.0%} of them."]

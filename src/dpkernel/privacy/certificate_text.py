@@ -82,7 +82,7 @@ def lines_of(certificate: Certificate) -> list[tuple[str, str]]:
             if holds
             else "nothing is promised",
         ),
-        ("released", f"{len(certificate.releases)} result(s) with noise: {'; '.join(found)}"),
+        ("released", f"{_counted(len(moves), 'result')} with noise: {'; '.join(found)}"),
         (
             "not released",
             "any row, and any number that was computed from rows without noise"
@@ -105,6 +105,10 @@ def lines_of(certificate: Certificate) -> list[tuple[str, str]]:
         ),
         ("why", certificate.reference),
     ]
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}" + ("" if count == 1 else "s")
 
 
 def best_guess(certificate: Certificate) -> str:

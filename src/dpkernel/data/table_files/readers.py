@@ -73,7 +73,7 @@ def open_table(
     if ending not in FORMATS:
         raise ParameterError(
             f"{path.name} has an unknown ending. Known are {', '.join(FORMATS)}; for another ending,"
-            " name the format with --format."
+            " name the format with --format. Save a spreadsheet as CSV in UTF-8."
         )
     if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n'):
         raise ParameterError(
@@ -134,6 +134,12 @@ def _open_csv(path: Path, separator: str, encoding: str) -> TableFile:
         file.close()
         raise DataError(f"{path.name} is empty: its first line must name the columns.")
     names = tuple(name.strip() for name in header)
+    if any("\0" in name for name in names):
+        file.close()
+        raise DataError(
+            f"The names of the columns of {path.name} have zero bytes, as in UTF-16. Save the file as"
+            " CSV in UTF-8."
+        )
     if any(_UNDECODED in name for name in names):
         file.close()
         raise DataError(

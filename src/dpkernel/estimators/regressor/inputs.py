@@ -1,7 +1,7 @@
 """The law of the inputs, from noisy releases about the columns.
 
 Features that are made for the place where the data lie carry more signal in fewer coordinates than
-features for the whole box. There are two ways to the law. All columns have a Gaussian copula in both.
+features for the whole box. There are two ways to the law. In both, a Gaussian copula joins the columns.
 
 - Noisy second moments of (a, x): each column gets the Beta law with its moments. A fit with a fixed
   kernel only takes mean and covariance from them.

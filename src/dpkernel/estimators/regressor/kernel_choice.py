@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -160,8 +161,7 @@ def mixture_prior(features: LearnedFeatures, functions: Array, smoother: float =
     """
     size = len(functions)
     centred = functions - functions.mean(axis=0)
-    values = features.kernel(features.sample[:size], features.sample[:size])
-    found = np.einsum("nl,nl->l", centred, values @ centred)
+    found = np.einsum("nl,nl->l", centred, _on_the_sample(features, size) @ centred)
     prior = np.maximum(found / (size**2 * len(features.mixture)), 1e-30)
     tilted = prior**smoother
     return np.asarray(np.maximum(tilted * (prior.sum() / tilted.sum()), 1e-30))
@@ -188,9 +188,7 @@ def mean_function(features: LearnedFeatures, points: Array) -> Array:
     A sum of bumps of one sign varies along this function, wherever the bumps are. The kernels
     themselves expect little of it, because they expect bumps of both signs.
     """
-    values = features.kernel(points, features.sample[:SAMPLE]).mean(axis=1)
-    values = values - values.mean()
-    return np.asarray(values / max(float(values.std()), 1e-12))
+    return _standardised(features.kernel(points, features.sample[:SAMPLE]).mean(axis=1))
 
 
 def with_bumps(prior: Array, features: LearnedFeatures, functions: Array) -> Array:
@@ -203,9 +201,20 @@ def with_bumps(prior: Array, features: LearnedFeatures, functions: Array) -> Arr
 def _along_the_mean(features: LearnedFeatures, functions: Array) -> Array:
     """Return the matrix M of the mean function, in a stack of one."""
     size = len(functions)
-    found = functions.T @ mean_function(features, features.sample[:size]) / size
+    found = functions.T @ _standardised(_on_the_sample(features, size).mean(axis=1)) / size
     found = found / max(float(np.linalg.norm(found)), 1e-300)
     return np.outer(found, found)[None]
+
+
+@lru_cache(maxsize=1)
+def _on_the_sample(features: LearnedFeatures, size: int) -> Array:
+    """Return the kernel on the first points of the sample, which one fit needs three times."""
+    return features.kernel(features.sample[:size], features.sample[:size])
+
+
+def _standardised(values: Array) -> Array:
+    values = values - values.mean()
+    return np.asarray(values / max(float(values.std()), 1e-12))
 
 
 def _climb(matrices: Array, released: Released, most: float) -> Array:
