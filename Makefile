@@ -73,6 +73,7 @@ torch: $(VENV)/.installed
 
 test-torch: torch
 	$(TEST) $(BIN)/python -m pytest -q tests/test_torch.py tests/test_torch_records.py
+	$(TEST) $(BIN)/python -m pytest -q tests/test_tutorials.py -k gpu
 
 front-door: $(VENV)/.installed
 	$(TEST) $(BIN)/python -m pytest -n 2 -q -m "slow or not slow" tests/test_front_door.py

@@ -78,7 +78,8 @@ def main() -> None:
     splits = arguments.splits
     warnings.simplefilter("ignore")
     head = ["table", "rows", "inputs", "effect"]
-    head += [f"{what}, epsilon {e:g}" for e in EPSILONS for what in ("planned", "measured")]
+    first, *others = EPSILONS
+    head += [f"epsilon {first:g}: planned / measured", *(f"{e:g}" for e in others)]
     written = csv.reader(line for line in OUT.open(encoding="utf-8") if not line.startswith("#"))
     kept = {(line[0], line[1]): line for line in written}
     lines: list[list[str]] = []
@@ -96,7 +97,7 @@ def main() -> None:
         for epsilon in EPSILONS:
             planned = model_of(data, epsilon, 0).plan(n_rows, d, effect=effect).relative_error
             real = np.mean([measured(data, n_rows, epsilon, seed) for seed in range(splits)])
-            line += [f"{planned:.2f}", f"{real:.2f}"]
+            line.append(f"{planned:.2f} / {real:.2f}")
         print(*line, flush=True)
         lines.append(line)
     with OUT.open("w", encoding="utf-8", newline="") as file:

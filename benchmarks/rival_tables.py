@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 OURS = "dpkernel"
-GIFT = ", best on the test rows"
+GIFT = ", oracle"
 FEW = 2.0  # standard errors, beyond which a cell counts as lost or won
 
 

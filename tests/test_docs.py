@@ -77,6 +77,16 @@ def test_a_script_imports_what_the_library_has(path):
                 assert hasattr(module, name), f"{node.module} has no {name}"
 
 
+@pytest.mark.parametrize(
+    "page", [*PAGES, *(ROOT / "docs/gallery").glob("*.py")], ids=lambda p: p.name
+)
+def test_code_fits_between_the_sidebars_of_a_desktop(page):
+    text = page.read_text(encoding="utf-8")
+    blocks = re.findall(r"^```(?:python|toml|\{code-cell\} python)\n(.*?)^```", text, re.M | re.S)
+    for line in "".join([text] if page.suffix == ".py" else blocks).splitlines():
+        assert len(line) <= 100, f"{page.name}: {line}"
+
+
 def test_every_module_can_be_imported():
     for name in MODULES:
         importlib.import_module(name)

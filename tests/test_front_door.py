@@ -45,7 +45,16 @@ from dpkernel import (
     SeededNoise,
     private_score,
 )
-from dpkernel.data.cells import as_numbers, identity, key
+from dpkernel.data.cells import (
+    as_numbers,
+    column_names,
+    identity,
+    key,
+    shape_of,
+    take_rows,
+    units,
+    untouched,
+)
 from dpkernel.data.labels import label_codes
 from dpkernel.data.people import unit_shares
 from dpkernel.data.table_files import open_table
@@ -804,3 +813,83 @@ def test_the_scan_sees_a_conversion(tmp_path):
         "y.astype(float)",
         "np.vstack((X, 1))",
     ]
+
+
+# --- labels of rows -------------------------------------------------------------------------------
+
+ATTRIBUTES = [
+    "columns",
+    "to_pylist",
+    "null_count",
+    "__array_interface__",
+    "__array_struct__",
+    "dask",
+]
+ATTRIBUTES += [
+    "itercolumns",
+    "schema",
+    "get_columns",
+    "column_names",
+    "to_delayed",
+    "array",
+    "take",
+]
+
+
+def labelled(values, label):
+    """Return a pandas object in which one row has this label, which is an attribute of its columns."""
+    rows = [f"row {place}" for place in range(len(values))]
+    rows[7] = label
+    return values.set_axis(rows, axis=0)
+
+
+USES = {
+    "numbers": lambda label: as_numbers(labelled(pd.Series(np.arange(30.0)), label)),
+    "objects": lambda label: as_numbers(labelled(pd.Series([1.5, None] * 15, dtype=object), label)),
+    "nullable": lambda label: as_numbers(labelled(pd.Series([1, None] * 15, dtype="Int64"), label)),
+    "of arrow": lambda label: as_numbers(
+        labelled(pd.Series([1, None] * 15, dtype="int64[pyarrow]"), label)
+    ),
+    "frame": lambda label: as_numbers(labelled(pd.DataFrame({"a": np.arange(30.0)}), label)),
+    "texts": lambda label: Levels(("u", "v")).indices(labelled(pd.Series(["u", "v"] * 15), label)),
+    "categories": lambda label: Levels(("u", "v")).indices(
+        labelled(pd.Series(["u", "v"] * 15, dtype="category"), label)
+    ),
+    "ids": lambda label: units(labelled(pd.Series(["u", "v"] * 15), label))[0],
+    "rows": lambda label: untouched([labelled(pd.Series([1.0, 2.0] * 4), label)] * 3).astype(float),
+    "shape": lambda label: np.array(shape_of(labelled(pd.Series(np.arange(30.0)), label))),
+    "taken": lambda label: take_rows(
+        labelled(pd.Series(np.arange(30.0)), label), [7, 8]
+    ).to_numpy(),
+    "names": lambda label: np.array(
+        column_names(labelled(pd.Series(["secret"] * 9), label)) is None
+    ),
+    "fit": lambda label: (
+        PrivateKernelRidge(
+            y_bounds=(0, 1), bounds=[(0, 1), Levels(("u", "v"))], noise=SeededNoise(0)
+        )
+        .fit(
+            labelled(pd.DataFrame({"a": np.linspace(0, 1, 30), "b": ["u", "v"] * 15}), label),
+            labelled(pd.Series(np.linspace(0, 1, 30)), label),
+            groups=labelled(pd.Series(np.arange(30) // 2), label),
+        )
+        .coef_
+    ),
+    "weights": lambda label: (
+        PrivateKernelRidge(y_bounds=(0, 1), bounds=(0, 1), noise=SeededNoise(0))
+        .fit(
+            np.linspace(0, 1, 30)[:, None],
+            np.linspace(0, 1, 30),
+            sample_weight=labelled(pd.Series(np.full(30, 0.5)), label),
+        )
+        .coef_
+    ),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_the_label_of_a_row_does_not_decide_how_all_rows_are_read(use):
+    """The labels of the rows of a pandas column are its attributes; one may be called like another."""
+    expected = USES[use]("row 7")
+    for label in ATTRIBUTES:
+        np.testing.assert_array_equal(USES[use](label), expected, err_msg=label)

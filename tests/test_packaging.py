@@ -48,9 +48,11 @@ def test_sdist_holds_what_is_needed_to_build_and_test(dist):
     assert not any(name.startswith((".venv", "demo", "audit-report")) for name in names)
 
 
-def test_the_wheel_runs_without_the_source_tree(dist, tmp_path):
+def test_the_wheel_can_be_installed_and_runs_without_the_source_tree(dist, tmp_path):
     (wheel,) = dist.glob("*.whl")
-    zipfile.ZipFile(wheel).extractall(tmp_path)
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index"]
+    subprocess.run([*pip, "--target", str(tmp_path), str(wheel)], check=True)
+    assert (tmp_path / "bin/dpkernel").exists()
     code = (
         "import dpkernel, pathlib; from dpkernel import Budget, Ledger, Neighbours, Domain,"
         " mechanisms, profiles; print(pathlib.Path(dpkernel.__file__).parent)"

@@ -148,6 +148,14 @@ def test_all_links_and_anchors_of_the_site_lead_somewhere(pages):
     assert len(links) > 1000 and not broken, sorted(broken)[:20]
 
 
+def test_words_of_the_glossary_are_not_linked_inside_names_of_files_and_powers(pages):
+    link = r'<span class="xref std std-term">([^<]+)</span></a>'
+    linked = {word.lower() for text in pages.values() for word in re.findall(link, text)}
+    assert {"bounds", "bounds.toml", "mu", "record"} <= linked and "groups" not in linked
+    parts = {page: re.findall(rf"{link}(\.\w+|\^)", text) for page, text in pages.items()}
+    assert not [found for found in parts.items() if found[1]]
+
+
 def test_the_site_asks_nothing_of_another_host(pages):
     loads = r'<(?:script|img|iframe|source|embed)[^>]+src="(?:https?:)?//|<link[^>]+href="(?:https?:)?//'
     assert not [path for path, text in pages.items() if re.search(loads, text)]

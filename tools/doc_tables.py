@@ -47,7 +47,11 @@ def label(made: dict[str, list[str]]) -> str:
 
 def as_markdown(rows: list[list[str]]) -> list[str]:
     """Return the rows, the first of which is the header, as the lines of a Markdown table."""
-    head, *body = (f"| {' | '.join(row)} |" for row in rows)
+    # a number and its error stay on one line
+    head, *body = (
+        f"| {' | '.join(row)} |".replace(" ± ", "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}")
+        for row in rows
+    )
     return [head, "|" + "---|" * len(rows[0]), *body]
 
 

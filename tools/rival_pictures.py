@@ -21,9 +21,9 @@ ROOT = Path(__file__).parents[1]
 COLOURS = {
     "dpkernel": "#d62728",
     "DP-SGD network": "#1f77b4",
-    "DP-SGD network, best on the test rows": "#1f77b4",
+    "DP-SGD network, oracle": "#1f77b4",
     "boosted random trees": "#2ca02c",
-    "boosted random trees, best on the test rows": "#2ca02c",
+    "boosted random trees, oracle": "#2ca02c",
     "DP-EBM": "#9467bd",
     "diffprivlib linear": "#7f7f7f",
     "diffprivlib forest": "#8c564b",
@@ -48,21 +48,22 @@ def read(path: Path) -> Found:
 
 def picture(table: str, methods: dict[str, Points]) -> Figure:
     """Return the errors of all methods on one table against epsilon, on logarithmic axes."""
-    figure = Figure(figsize=(6.4, 5), layout="constrained")
+    figure = Figure(figsize=(4.8, 4.4), layout="constrained")
     axes = figure.add_subplot(title=table)
+    measured = {epsilon for epsilon, _, _ in methods["dpkernel"]}  # others were measured beyond
     for method, colour in COLOURS.items():
         if method in methods:
-            line = ":" if "best" in method else "-"
+            line = ":" if "oracle" in method else "-"
             width = 2.4 if method == "dpkernel" else 1.2
-            at, errors, spreads = zip(*sorted(methods[method]), strict=True)
+            points = sorted(point for point in methods[method] if point[0] in measured)
+            at, errors, spreads = zip(*points, strict=True)
             look = {"fmt": line, "marker": ".", "color": colour, "lw": width, "label": method}
             axes.errorbar(at, errors, spreads, **look)
     for method, line in REFERENCES.items():
         if method in methods:
             axes.axhline(methods[method][0][1], color="black", ls=line, lw=1, label=method)
-    epsilons = sorted({e for points in methods.values() for e, _, _ in points if math.isfinite(e)})
     shown = [error for points in methods.values() for _, error, _ in points]
-    _scale(axes, (0.8 * min(shown), min(1.25 * max(shown), 2.0)), epsilons)
+    _scale(axes, (0.8 * min(shown), min(1.25 * max(shown), 2.0)), sorted(measured))
     axes.set_ylabel("error on test rows")
     figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize="small")
     return figure
@@ -74,7 +75,7 @@ def overview(found: Found, kind: str, ink: str, paper: str) -> Figure:
     Typical is the geometric mean over the tables on which every plotted method was measured. Of each
     rival it is the version with public settings, which is the one that a user can have.
     """
-    methods = [m for m in COLOURS if "best" not in m]
+    methods = [m for m in COLOURS if "oracle" not in m]
     if kind == "regression":
         methods.remove("diffprivlib forest")  # there is none
     tables = [table for table in found if kind_of(table) == kind and {*methods} <= {*found[table]}]

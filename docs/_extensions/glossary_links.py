@@ -17,7 +17,7 @@ from sphinx.transforms import SphinxTransform
 
 PAGE = "guides/glossary"
 # these words often mean something else, such as a unit of measurement
-AMBIGUOUS = {"declared", "filter", "plan", "profile", "unit"}
+AMBIGUOUS = {"declared", "filter", "groups", "plan", "profile", "unit"}
 UNTOUCHED = (
     nodes.title,
     nodes.reference,
@@ -68,7 +68,9 @@ class LinkWords(SphinxTransform):
     def linked(self, text: str, left: dict[str, str]) -> list[nodes.Node]:
         """Return a text with links, and remove the words that it links from those that are left."""
         either = "|".join(re.escape(word) for word in left)
-        match = re.search(rf"(?<![\w-])({either})(s?)(?![\w-])", text, re.I) if left else None
+        # neither a part of a longer word, of the name of a file or of a power
+        word_alone = rf"(?<![\w-])({either})(s?)(?![\w^-]|\.\w)"
+        match = re.search(word_alone, text, re.I) if left else None
         if match is None:
             return [nodes.Text(text)] if text else []
         word = left.pop(match[1].lower())

@@ -455,14 +455,14 @@ def with_doubles(X: Any) -> Any:
         return as_numbers(X) if X.dtype.kind in _NUMBERS else untouched(X)
     if isinstance(X, (list, tuple)):
         return untouched(X)
-    if hasattr(X, "iloc") and hasattr(X, "columns"):
+    if has(X, "iloc", "columns"):
         found = X.copy(deep=False)
         for place in range(X.shape[1]):
             column = X.iloc[:, place]
             if getattr(column.dtype, "kind", "O") in _NUMBERS:
                 found.isetitem(place, as_numbers(column))
         return found
-    if hasattr(X, "get_columns") and hasattr(X, "with_columns"):
+    if has(X, "get_columns", "with_columns"):
         return X.with_columns(
             [c.cast(float) for c in X.get_columns() if c.dtype.is_integer() or c.dtype.is_float()]
         )
@@ -474,8 +474,7 @@ def column_names(X: Any) -> list[Any] | None:
 
     The attribute ``columns`` of an Arrow table holds the cells, which no message may quote.
     """
-    # a column may have the name of an attribute, so the class is asked
-    found = getattr(X, "column_names" if hasattr(type(X), "column_names") else "columns", None)
+    found = X.column_names if has(X, "column_names") else X.columns if has(X, "columns") else None
     if found is None:
         return None
     with contextlib.suppress(TypeError):  # names can be hashed, and columns can't
@@ -520,7 +519,7 @@ def untouched(values: Any, *, whole: bool = False) -> Any:
         for place, column in enumerate(columns):
             found[:, place] = untouched(column).astype(object)
         return found
-    if getattr(getattr(values, "dtype", None), "kind", "") == "m" and not hasattr(values, "iloc"):
+    if getattr(getattr(values, "dtype", None), "kind", "") == "m" and not has(values, "iloc"):
         raise DataTypeError(DURATIONS)
     if isinstance(values, np.ma.MaskedArray):
         return _unmasked(values)
@@ -530,11 +529,11 @@ def untouched(values: Any, *, whole: bool = False) -> Any:
         return _of_list(values, whole)
     if sparse.issparse(values):
         raise DataError("y must be a dense array, not a sparse one.")
-    if hasattr(values, "to_pylist"):
+    if has(values, "to_pylist"):
         return _of_arrow(values)
-    if hasattr(values, "to_list") and hasattr(values, "dtype"):
+    if has(values, "to_list", "dtype"):
         return _of_series(values)
-    if hasattr(values, "__array__"):
+    if has(values, "__array__"):
         return untouched(_own_array(values, np.asarray))
     if isinstance(values, Sequence) and not isinstance(values, (str, bytes)):
         return _of_list(_own_array(values, list), whole)
@@ -576,14 +575,14 @@ def shape_of(values: Any) -> tuple[int, ...]:
     columns = _frame_columns(values)
     if columns is not None:
         return _length(values, columns), len(columns)
-    if isinstance(values, (list, tuple)) or hasattr(values, "__array__"):
+    if isinstance(values, (list, tuple)) or has(values, "__array__"):
         return tuple(untouched(values).shape)
     return ()
 
 
 def take_rows(table: Any, rows: Sequence[int] | IntArray | slice) -> Any:
     """Return some rows of a table or target by position, in its own container; no cell changes."""
-    if hasattr(table, "iloc"):
+    if has(table, "iloc"):
         return table.iloc[rows]
     if sparse.issparse(table):
         return _sparse_table(table)[rows]
@@ -591,7 +590,7 @@ def take_rows(table: Any, rows: Sequence[int] | IntArray | slice) -> Any:
         return table.slice(rows.start, rows.stop - rows.start) if _is_arrow(table) else table[rows]
     if isinstance(table, (list, tuple)):
         return [table[int(row)] for row in rows]
-    if hasattr(table, "take") and not isinstance(table, np.ndarray):
+    if has(table, "take") and not isinstance(table, np.ndarray):
         return table.take(rows)
     return table[rows]
 
@@ -599,15 +598,24 @@ def take_rows(table: Any, rows: Sequence[int] | IntArray | slice) -> Any:
 # --- kinds of containers -------------------------------------------------------------------------
 
 
+def has(value: Any, *names: str) -> bool:
+    """Return whether the class of a value has all these attributes.
+
+    Columns of a pandas frame and labels of the rows of its columns are attributes of the object itself.
+    A row whose label is "columns" must not decide how all rows are read.
+    """
+    return all(hasattr(type(value), name) for name in names)
+
+
 def _frame_columns(values: Any) -> list[Any] | None:
     """Return the columns of a data frame or an Arrow table, or None for anything else."""
     if isinstance(values, np.ndarray) or sparse.issparse(values):
         return None
-    if hasattr(values, "iloc") and hasattr(values, "columns"):
+    if has(values, "iloc", "columns"):
         return [values.iloc[:, place] for place in range(values.shape[1])]
-    if hasattr(values, "get_columns") and hasattr(values, "columns"):
+    if has(values, "get_columns", "columns"):
         return list(values.get_columns())
-    if hasattr(values, "itercolumns") and hasattr(values, "schema"):
+    if has(values, "itercolumns", "schema"):
         return list(values.itercolumns())
     return None
 
@@ -660,14 +668,15 @@ def _of_series(values: Any) -> Any:
     kind = values.dtype
     if isinstance(kind, np.dtype):
         return _of_array(values.to_numpy())
-    if hasattr(values, "null_count"):  # polars
+    if has(values, "null_count"):  # polars
         if kind.is_nested():
             raise DataTypeError(NESTED)
         plain = (kind.is_integer() or kind.is_float()) and not str(kind).endswith("128")
         if plain and not values.null_count():
             return _of_array(values.to_numpy())
         return _objects(values.to_list())
-    return np.asarray(values, dtype=object)
+    # NumPy asks a pandas column itself for attributes, among which are the labels of its rows
+    return np.asarray(values.array if has(values, "array") else values, dtype=object)
 
 
 def _of_arrow(values: Any) -> Any:
@@ -720,7 +729,7 @@ def _of_list(values: Sequence[Any], whole: bool) -> Any:
         raise DataError(RAGGED)
     found = np.empty((len(values), lengths.pop()), dtype=object)
     for place, row in enumerate(values):
-        cells = list(row.array if hasattr(row, "iloc") else row)
+        cells = list(row.array if has(row, "iloc") else row)
         for column, cell in enumerate(cells):
             found[place, column] = cell
     return found
@@ -729,7 +738,7 @@ def _of_list(values: Sequence[Any], whole: bool) -> Any:
 def _is_row(value: Any, kinds: tuple[type, ...]) -> bool:
     if isinstance(value, np.ndarray):
         return value.ndim == 1
-    return isinstance(value, kinds) or (hasattr(value, "iloc") and not hasattr(value, "columns"))
+    return isinstance(value, kinds) or (has(value, "iloc") and not has(value, "columns"))
 
 
 def _objects(values: Sequence[Any]) -> Any:

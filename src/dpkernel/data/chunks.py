@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpkernel.data.blocks import BlockStream, checked_blocks, one_block
-from dpkernel.data.cells import shape_of
+from dpkernel.data.cells import has, shape_of
 from dpkernel.foundations.errors import DataError, NoRowsError
 from dpkernel.foundations.types import Array
 
@@ -32,7 +32,7 @@ def table_shape(X: Any, *targets: Any) -> tuple[int | None, int, tuple[int, ...]
 
     The number of rows is None where Dask does not know it. Then whoever reads the chunks counts them.
     """
-    if not all(hasattr(y, "to_delayed") for y in targets):
+    if not all(has(y, "to_delayed") for y in targets):
         raise DataError("X is a Dask table, so y must be one, too.")
     lengths = [_known_rows(value) for value in (X, *targets)]
     known = [length for length in lengths if length is not None]

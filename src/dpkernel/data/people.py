@@ -35,7 +35,7 @@ from scipy import sparse
 
 from dpkernel.data import chunks
 from dpkernel.data.blocks import BlockStream, dense_rows, library_of
-from dpkernel.data.cells import column_names, shape_of, units, untouched
+from dpkernel.data.cells import column_names, has, shape_of, units, untouched
 from dpkernel.data.domain import Domain, Interval, Levels
 from dpkernel.data.labels import LabelShares, as_labels
 from dpkernel.data.passes import Passes
@@ -210,7 +210,7 @@ def _checked_ids(X: Any, y: Any, ids: Any) -> Any:
         lengths = {X.n_rows}
     elif library_of(X) == "dask":
         given = [X] if y is None else [X, y]
-        if not all(hasattr(value, "to_delayed") for value in given):
+        if not all(has(value, "to_delayed") for value in given):
             raise DataError(NOT_DASK)
         lengths = {chunks.count_rows(value) for value in given}
     else:

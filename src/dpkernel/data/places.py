@@ -43,7 +43,7 @@ from scipy import sparse
 
 from dpkernel.data import chunks
 from dpkernel.data.blocks import BlockStream, checked_blocks, library_of
-from dpkernel.data.cells import shape_of, untouched
+from dpkernel.data.cells import has, shape_of, untouched
 from dpkernel.data.domain import Levels
 from dpkernel.data.labels import as_labels
 from dpkernel.data.people import NOT_DASK
@@ -77,7 +77,7 @@ def one_row(X: Any, y: Any, classes: Levels | None) -> tuple[Any, Any]:
             )
         X, y = first
     elif library_of(X) == "dask":
-        if y is not None and not hasattr(y, "to_delayed"):
+        if y is not None and not has(y, "to_delayed"):
             raise DataError(NOT_DASK)
         with contextlib.suppress(NoRowsError):
             chunks.count_rows(X, y)
@@ -88,7 +88,7 @@ def one_row(X: Any, y: Any, classes: Levels | None) -> tuple[Any, Any]:
     rows = np.zeros((1, *_columns(X)), _kind(X))
     if sparse.issparse(X):
         rows = sparse.csr_matrix(rows)
-    elif hasattr(X, "columns"):
+    elif has(X, "columns"):
         rows = framed(rows, X)
     if y is None:
         return rows, None

@@ -12,7 +12,7 @@ import numpy as np
 
 from dpkernel.data import chunks
 from dpkernel.data.blocks import BlockStream, checked_blocks, library_of
-from dpkernel.data.cells import as_numbers, column_names, shape_of
+from dpkernel.data.cells import as_numbers, column_names, has, shape_of
 from dpkernel.data.domain import Levels
 from dpkernel.data.labels import LabelShares, label_codes
 from dpkernel.data.tables import Columns, table_to_train
@@ -164,7 +164,7 @@ class _Wanted:
 
     def dask(self, X: Any, y: Any) -> Source:
         read = self.encode is not _zeros
-        if read and hasattr(X, "to_delayed") and hasattr(y, "to_delayed"):
+        if read and has(X, "to_delayed") and has(y, "to_delayed"):
             X, y = chunks.aligned(X, y)
         n_rows, n_columns, shape = chunks.table_shape(X, *([y] if read else []))
         y = y if read else None

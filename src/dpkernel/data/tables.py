@@ -22,7 +22,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_array, check_consistent_length, column_or_1d
 from sklearn.utils.validation import validate_data
 
-from dpkernel.data.cells import NOT_A_NUMBER, as_numbers, as_table, cell_columns, shape_of
+from dpkernel.data.cells import NOT_A_NUMBER, as_numbers, as_table, cell_columns, has, shape_of
 from dpkernel.foundations.errors import DataError, DataTypeError, NoRowsError
 from dpkernel.foundations.types import JSON, Array
 
@@ -168,7 +168,7 @@ def _checked(
         raise TypeError("Sparse data was passed, but dense data is required. Use '.toarray()'.")
     options: dict[str, Any] = {"dtype": None, "ensure_all_finite": False, "estimator": estimator}
     table = check_array(as_table(X), accept_sparse="csr", **options)
-    named = X if hasattr(X, "columns") else table
+    named = X if has(X, "columns") else table
     target = None
     if y is None:
         owner = type(estimator).__name__
@@ -215,7 +215,7 @@ def check_columns(estimator: Any, X: Any, *, reset: bool = True) -> list[Any]:
             )
     failed = None
     try:
-        named = X if hasattr(X, "columns") else np.empty((1, len(columns)))
+        named = X if has(X, "columns") else np.empty((1, len(columns)))
         validate_data(estimator, named, skip_check_array=True, reset=reset)
     except (ValueError, TypeError) as error:
         failed = _own_words(error, X)
@@ -308,6 +308,6 @@ def _own_words(error: Exception, X: Any) -> DataError:
             f"Expected 2D array, got an array of shape {shape_of(X)} instead. Reshape your data: one row"
             " per record, one column per variable."
         )
-    if not getattr(getattr(X, "columns", None), "is_unique", True):
+    if has(X, "columns") and not getattr(X.columns, "is_unique", True):
         return DataError(_SAME_NAME)
     return DataTypeError(NOT_A_NUMBER) if isinstance(error, TypeError) else DataError(NOT_A_NUMBER)

@@ -11,7 +11,7 @@ from sklearn.base import clone
 from sklearn.model_selection import ParameterGrid, ParameterSampler
 
 from dpkernel.data.blocks import is_stream
-from dpkernel.data.cells import untouched
+from dpkernel.data.cells import has, untouched
 from dpkernel.data.declared import interval_of
 from dpkernel.data.domain import Domain, Levels
 from dpkernel.data.labels import classes_of
@@ -159,7 +159,7 @@ def _blank_rows(bounds: Any, shape: tuple[int, int], like: tuple[Any, Any] | Non
         first = column.values[0] if isinstance(column, Levels) else 0.0
         if j < shape[1] and is_real(first):
             X[:, j] = first
-    return framed(X, like[0]) if like is not None and hasattr(like[0], "columns") else X
+    return framed(X, like[0]) if like is not None and has(like[0], "columns") else X
 
 
 def in_memory(X: Any, y: Any, *, alike: bool = True) -> tuple[Any, Any]:

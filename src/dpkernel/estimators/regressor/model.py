@@ -39,11 +39,12 @@ class PrivateKernelRegressor(NumberModel):
     over. Each of them is shrunk in proportion to its known noise.
 
     This needs n mu of at least 700 and of at least 20 for each input, where mu is that of a Gaussian
-    mechanism with this epsilon and delta. With less, but at least 60 and 8 for each of up to 20
+    mechanism with this epsilon and delta. With less, but at least 150 and 8 for each of up to 20
     inputs, noisy moments find where the inputs lie, and all fits use one mixture of kernels of
-    several families and scales. The kernel is fixed instead with even less data or budget, with
-    several targets, with more than 500 inputs, or if you pass a kernel or a length scale of your
-    own.
+    several families and scales. Below 150, one fit of such a mixture starts from the declared
+    ranges. Below 20, or below 2.5 for each input, a private mean is released. The kernel is fixed
+    in the other cases: with several targets, with more than 500 inputs, or if you pass a kernel or
+    a length scale of your own.
 
     Parameters
     ----------
