@@ -188,5 +188,5 @@ def test_runs_are_merged_line_by_line_and_compared_split_by_split(tmp_path):
     rival_tables.tabulate(path, regression=("power",), classes=())
     assert rival_tables.rows(tmp_path / "rivals_count.csv")[1:] == [
         ["net", "1", "0", "1", "0"],
-        ["net, best on the test rows", "1", "0", "1", "0"],
+        ["net" + rival_tables.GIFT, "1", "0", "1", "0"],
     ]

@@ -20,6 +20,7 @@ from dpkernel.foundations.types import Neighbours
 from dpkernel.models.features import FourierFeatures
 from dpkernel.models.features.base import FeatureMap
 from dpkernel.privacy.statistics import GramLayout
+from dpkernel.selection import PrivateSearchCV
 
 torch = pytest.importorskip("torch")
 
@@ -173,6 +174,17 @@ def test_bad_tensors_spend_nothing(data):
     levels = Domain((Interval(-1, 1), Interval(-1, 1), Interval(-1, 1)))
     build(bounds=levels, ledger=ledger).fit(X, y)
     assert len(ledger.spends) == 1
+
+
+@pytest.mark.parametrize("strategy", ["free", "exponential", "random-stopping"])
+def test_a_search_copies_tensors_to_main_memory(strategy):
+    X = np.linspace(0, 1, 80).reshape(40, 2)
+    ridge = PrivateKernelRidge(n_features=4, bounds=(0, 1), y_bounds=(0, 1))
+    grid = {"regularisation": [0.1, 1.0]}
+    search = PrivateSearchCV(ridge, grid, 50.0, strategy=strategy, noise=SeededNoise(1))
+    wanted = search.fit(X, X[:, 0]).predict(X)
+    found = search.fit(torch.tensor(X), torch.tensor(X[:, 0])).predict(X)
+    np.testing.assert_array_equal(found, wanted)
 
 
 def test_integers_and_booleans_are_numbers(data):

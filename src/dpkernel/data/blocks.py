@@ -241,6 +241,14 @@ def library_of(value: Any) -> str:
     return type(value).__module__.partition(".")[0]
 
 
+def off_device(value: Any) -> Any:
+    """Return a torch tensor as an array in main memory, with the same values; anything else as it is."""
+    if library_of(value) != "torch":
+        return value
+    value = value.detach().cpu()
+    return (value.float() if str(value.dtype) == "torch.bfloat16" else value).numpy()
+
+
 def is_stream(value: Any) -> bool:
     """Return whether a table is a stream, read block by block."""
     return isinstance(value, BlockStream) or library_of(value) == "dask"

@@ -34,7 +34,7 @@ import numpy as np
 from scipy import sparse
 
 from dpkernel.data import chunks
-from dpkernel.data.blocks import BlockStream, dense_rows, library_of
+from dpkernel.data.blocks import BlockStream, dense_rows, library_of, off_device
 from dpkernel.data.cells import column_names, has, shape_of, units, untouched
 from dpkernel.data.domain import Domain, Interval, Levels
 from dpkernel.data.labels import LabelShares, as_labels
@@ -250,11 +250,8 @@ def _one_dimension(groups: Any) -> bool:
 
 def _all_ids(ids: Any) -> Any:
     """Return ids in memory; chunks of a Dask column are joined without converting a cell."""
-    library = library_of(ids)
-    if library == "torch":
-        return ids.detach().cpu().numpy()
-    if library != "dask":
-        return ids
+    if library_of(ids) != "dask":
+        return off_device(ids)
     if len(ids.shape) != 1:
         raise DataError(_SHAPES)
     parts = [untouched(part) for part in chunks.computed(*chunks.row_chunks(ids))]
@@ -269,7 +266,7 @@ def _open_rows(
     streamed = isinstance(X, BlockStream) or library_of(X) == "dask"
     if not rule.reads_target and not isinstance(X, BlockStream):
         y = None if streamed else np.zeros(n_rows)
-        X = X.detach().cpu().numpy() if library_of(X) == "torch" else X
+        X = off_device(X)
     try:
         return open_source(
             estimator,

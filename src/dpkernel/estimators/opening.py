@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from dpkernel.data.blocks import BlockStream, library_of
+from dpkernel.data.blocks import BlockStream, library_of, off_device
 from dpkernel.data.cells import column_names, shape_of
 from dpkernel.data.declared import columns_of, has_words, interval_of, resolve_domain
 from dpkernel.data.domain import Domain, Interval, Levels, with_positions
@@ -102,7 +102,7 @@ class TableOpener:
     def _in_memory(self, X: Any, y: Any) -> tuple[Any, Any]:
         """Return a stream, a Dask table or tensors in main memory, in the order of their rows."""
         if library_of(X) == "torch":
-            X, y = (v.detach().cpu().numpy() if library_of(v) == "torch" else v for v in (X, y))
+            X, y = off_device(X), off_device(y)
         if is_in_memory(X):
             return X, y
         return self._people(X, y, People(row_numbers(X), "one"), np.arange)[:2]

@@ -10,7 +10,7 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.model_selection import ParameterGrid, ParameterSampler
 
-from dpkernel.data.blocks import is_stream
+from dpkernel.data.blocks import is_stream, off_device
 from dpkernel.data.cells import has, untouched
 from dpkernel.data.declared import interval_of
 from dpkernel.data.domain import Domain, Levels
@@ -168,6 +168,7 @@ def in_memory(X: Any, y: Any, *, alike: bool = True) -> tuple[Any, Any]:
     With ``alike=False``, the numbers of rows are not compared, because the message tells them.
     """
     _refuse_stream(X, y)
+    X, y = off_device(X), off_device(y)
     if y is None:
         raise DataError("PrivateSearchCV requires y to be passed, but the target y is None.")
     if isinstance(X, (list, tuple)) or not hasattr(X, "shape"):

@@ -337,11 +337,12 @@ class PrivateSearchCV(MetaEstimatorMixin, CountedClones):
     def fit(self, X: Any, y: Any = None, groups: Any = None, **more: Any) -> PrivateSearchCV:
         """Search, and fit the chosen candidate.
 
-        X is a table in memory (array, sparse matrix or data frame) and y its target. ``groups`` are the
-        ids of the people whose rows these are, or ``People``: a person with all their rows is then
-        protected instead of a single row. Each person becomes one record, for training or for scores,
-        so X may then be a stream or a Dask table, too. There are no weights of rows. Nothing is spent
-        if an argument or the grid is refused, or if any candidate refuses the data.
+        X is a table in memory (array, sparse matrix, data frame or tensor) and y its target.
+        Tensors are copied to main memory. ``groups`` are the ids of the people whose rows these
+        are, or ``People``: a person with all their rows is then protected instead of a single
+        row. Each person becomes one record, for training or for scores, so X may then be a stream
+        or a Dask table, too. There are no weights of rows. Nothing is spent if an argument or the
+        grid is refused, or if any candidate refuses the data.
         """
         refuse_weights("PrivateSearchCV.fit", more, _NO_WEIGHTS)
         budget, relation, candidates = self._check()

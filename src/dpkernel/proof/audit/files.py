@@ -293,19 +293,19 @@ def _agree(one: Any, other: Any) -> bool:
 
 
 def _words(subject: Subject, rows: int, reason: str) -> list[str]:
-    stated, what = subject.certificate, "people with rows" if subject.people else "rows"
+    stated, units = subject.certificate, "people" if subject.people else "rows"
+    what = "people with rows" if subject.people else "rows"
     of_file = (
         f"model file: fitted to {subject.n_rows} {what} of {subject.n_columns} column(s),"
         f" {stated.neighbours.value} neighbours, epsilon = {stated.epsilon:.6g} at delta ="
         f" {stated.delta:g}; its data and coefficients are not used"
     )
     if rows == subject.n_rows:
-        same = "audited plan: the same number of records, the same releases and noise"
-        return [of_file, same]
+        return [of_file, f"audited plan: the same number of {units}, the same releases and noise"]
     return [
         of_file,
-        f"audited plan: {rows} records instead of {subject.n_rows}, {reason}; the same releases with the"
-        " same privacy of each",
+        f"audited plan: {rows} {units} instead of {subject.n_rows}, {reason}; the same releases with"
+        " the same privacy of each",
     ]
 
 
