@@ -786,6 +786,16 @@ def test_missed_events_count_at_any_epsilon():
     assert PureProfile(0.1).renyi_missed(1e4) == 0
 
 
+def test_a_ledger_counts_missed_events_at_any_ceiling():
+    """Under a ceiling of 5000, e^5000 times a probability of e^-760 is no small number."""
+    rule = RenyiFilter(Budget(5000.0, 1e-6))
+    charge = Charge(ObjectiveProfile(((30.0, 1.0),), mu_value=0.1, log_miss=-760.0))
+    _, missed, leaked = rule.price(charge)
+    assert missed == 0 and 0 < leaked <= 1e-7
+    with pytest.raises(LedgerError, match="events that are too likely"):
+        rule.admits([Charge(charge.profile, prices={rule.key: (1.0, 5e-324, 0.0)})])
+
+
 def test_an_objective_release_is_charged_the_better_of_its_two_bounds():
     rule = RenyiFilter(Budget(2.0, 1e-6))
     often, rarely = (

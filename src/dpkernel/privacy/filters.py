@@ -32,6 +32,8 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import ClassVar, Protocol
 
+import numpy as np
+
 from dpkernel.foundations.errors import LedgerError, ParameterError, parameter_message
 from dpkernel.foundations.types import Budget, round_down
 from dpkernel.privacy.profiles import GaussianProfile, PrivacyProfile, PureProfile, gaussian_mu
@@ -250,7 +252,11 @@ class RenyiFilter(Filter):
         return rho / room + self._lost(missed, leaked) / self._leaks if room > 0 else math.inf
 
     def _lost(self, missed: float, leaked: float) -> float:
-        return (1 + math.exp(min(self.ceiling.epsilon, 700.0))) * missed + leaked
+        """Return leaked + (1 + e^epsilon) missed; the second term counts as 1 if it is larger."""
+        if not missed > 0:
+            return leaked
+        growth = float(np.logaddexp(0.0, self.ceiling.epsilon))
+        return math.exp(min(growth + math.log(missed) + 1e-15 * (growth + 800), 0.0)) + leaked
 
     def share(self, charge: Charged) -> float:
         """Return the larger of the shares of the divergence and of the delta for events."""
