@@ -716,6 +716,9 @@ def test_renyi_moments_are_those_of_the_laws():
         moment = math.log(1 + float(np.trapezoid(tilt * survival, t))) + (order - 1) * m * m / 2
         found = (ObjectiveProfile(((m, x),)).rdp(order) - math.log1p(x)) * (order - 1)
         assert min(moment, most) <= found <= min(moment + 0.03, most * (1 + 1e-9))
+    for m, order in ((2.0, 10.0), (30.0, 40.0)):  # beyond the table: E e^(k Z) <= E e^(k R) there
+        found = ObjectiveProfile(((m, 0.0),)).rdp(order) * (order - 1)
+        assert 0 <= found - order * (order - 1) * m * m / 2 <= math.log(2) + 1e-6 * found
 
 
 def test_renyi_bounds_compose_and_do_not_contradict_delta():
