@@ -19,7 +19,6 @@ from dpkernel.outputs.report import write_report
 from dpkernel.privacy import mechanisms, sensitivity
 from dpkernel.privacy.certificate import Release
 from dpkernel.privacy.noise import Part, Plan
-from dpkernel.privacy.profiles import gaussian_mu
 
 REQUEST = Budget(1.0, 1e-6)
 
@@ -46,9 +45,10 @@ def test_claim_is_at_most_the_request_and_verifies():
 def test_what_is_proved_is_at_most_the_request_where_rounding_hides_an_epsilon():
     """Here the search for the least epsilon ends above a request that the profile supports."""
     request = Budget(2.7530285650729843e-07, 3.5572587437715945e-118)
-    mu = gaussian_mu(request.epsilon, request.delta)
     moved = sensitivity.declared(1.0)
-    mechanism = mechanisms.Gaussian.with_mu(moved, mu, dimension=1, integer=True)
+    mechanism = mechanisms.Gaussian.with_mu(
+        moved, 1.2433998316628218e-08, dimension=1, integer=True
+    )
     noise = Ledger().spend(mechanism.profile(), "mean")
     options = {"public": {"n_rows": 10}}
     found = Certificate.issue("test", request, [Release("mean", mechanism)], noise, **options)

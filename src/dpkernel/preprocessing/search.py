@@ -35,7 +35,6 @@ from dpkernel.privacy import sensitivity
 from dpkernel.privacy.certificate import Release
 from dpkernel.privacy.mechanisms import Gaussian
 from dpkernel.privacy.noise import Noise
-from dpkernel.privacy.profiles import compose
 
 GRID = 2**20  # steps of a clipped value on either side of zero
 _OUTSIDE = 0.02, 0.1  # smallest and largest share of a column outside its window, on either side
@@ -63,25 +62,6 @@ class Column:
     present: float
 
 
-def _within(
-    budget: Budget, mus: Sequence[float], queries: Sequence[tuple[sensitivity.Sensitivity, int]]
-) -> list[Gaussian]:
-    """Return a mechanism per query with at most these mu, a little less where rounding needs it.
-
-    Together they fit the budget. For a tiny epsilon and delta, double precision knows mu to a few
-    digits only.
-    """
-    room = 1e-9
-    while True:
-        found: list[Gaussian] = [
-            Gaussian.with_mu(moved, mu, dimension=size, integer=True)
-            for mu, (moved, size) in zip(mus, queries, strict=True)
-        ]
-        if compose([mechanism.profile() for mechanism in found]).supports(budget):
-            return found
-        mus, room = [mu * (1 - room) for mu in mus], min(2 * room, 0.5)
-
-
 class ColumnSearch:
     """Plans the releases from public numbers alone, and runs them."""
 
@@ -104,14 +84,17 @@ class ColumnSearch:
         rows = n_rows * mus[1] / moved.value  # in deviations of a count
         self.n_fine = _fine_cells(rows)
         self.outside = min(max(1 / rows, _OUTSIDE[0]), _OUTSIDE[1])
-        queries = [(moved, sum(self.cells.sizes)), (moved, columns * (self.n_fine + 3))]
+        self.coarse: Gaussian = Gaussian.with_mu(
+            moved, mus[0], dimension=sum(self.cells.sizes), integer=True
+        )
+        self.fine: Gaussian = Gaussian.with_mu(
+            moved, mus[1], dimension=columns * (self.n_fine + 3), integer=True
+        )
         if self.moments:
             pairs = sensitivity.column_moments(neighbours, columns=columns, bound=GRID)
-            queries.append((pairs, 2 * columns))
-        mechanisms = _within(budget, mus, queries)
-        self.coarse, self.fine = mechanisms[:2]
-        if self.moments:
-            self.sums = mechanisms[2]
+            self.sums: Gaussian = Gaussian.with_mu(
+                pairs, mus[2], dimension=2 * columns, integer=True
+            )
 
     def _worth_sums(self, budget: Budget, neighbours: Neighbours) -> bool:
         mu = shares_of_mu(budget, (1, 1, 2))[2]
