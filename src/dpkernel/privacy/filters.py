@@ -420,6 +420,8 @@ def _sum_up(values: Sequence[float]) -> float:
         total = math.fsum(values)
     except OverflowError:
         return math.inf
+    if not total < math.inf:
+        return total
     return math.nextafter(total, math.inf) if math.fsum([*values, -total]) > 0 else total
 
 
@@ -432,7 +434,10 @@ def _usual_release(budget: Budget) -> PrivacyProfile:
 
 
 def _at_delta(profile: PrivacyProfile, delta: float) -> Budget:
-    return Budget(max(profile.epsilon(delta), 1e-12), delta)
+    epsilon = profile.epsilon(delta)
+    if not epsilon < math.inf:
+        raise LedgerError("This spend has no epsilon at the ledger's delta. Nothing was spent.")
+    return Budget(max(epsilon, 1e-12), delta)
 
 
 def _gaussian_left(mu_squared: float, delta: float) -> Budget | None:
