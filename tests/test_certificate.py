@@ -42,6 +42,20 @@ def test_claim_is_at_most_the_request_and_verifies():
     assert proved.epsilon <= REQUEST.epsilon
 
 
+def test_what_is_proved_is_at_most_the_request_where_rounding_hides_an_epsilon():
+    """Here the search for the least epsilon ends above a request that the profile supports."""
+    request = Budget(2.7530285650729843e-07, 3.5572587437715945e-118)
+    moved = sensitivity.declared(1.0)
+    mechanism = mechanisms.Gaussian.with_mu(
+        moved, 1.2433998316628218e-08, dimension=1, integer=True
+    )
+    noise = Ledger().spend(mechanism.profile(), "mean")
+    options = {"public": {"n_rows": 10}}
+    found = Certificate.issue("test", request, [Release("mean", mechanism)], noise, **options)
+    assert found.profile.epsilon(request.delta) > request.epsilon >= found.epsilon
+    assert found.verify().epsilon <= request.epsilon
+
+
 def test_json_round_trip_is_exact():
     certificate = make()
     again = Certificate.from_json(certificate.to_json())

@@ -189,6 +189,15 @@ def test_the_adversary_finds_a_rule_that_admits_too_much(kind):
 # --- one rule for every estimator -----------------------------------------------------------------
 
 
+@pytest.mark.parametrize("accounting", ["renyi", "gaussian"])
+def test_a_spend_without_an_epsilon_is_refused_like_any_other(accounting):
+    ledger = Ledger(budget=Budget(1.0, 1e-6), accounting=accounting)
+    ledger.spend(GaussianProfile(0.01), "small")
+    with pytest.raises(LedgerError, match="it would exceed epsilon|has no epsilon at the ledger's"):
+        ledger.spend(GaussianProfile(1e8), "endless")
+    assert len(ledger.spends) == 1
+
+
 def test_the_order_of_spends_locks_no_data_set():
     """Every kind of release is admitted after every other kind."""
     kinds = {

@@ -235,7 +235,7 @@ def test_a_dask_graph_that_fails_spends_nothing(data):
     )
     with pytest.raises(DataError, match="Dask graph failed with OSError") as error:
         build(ledger=ledger).fit(broken, da.from_array(y, chunks=1024))
-    assert "disk gone" not in str(error.value)
+    assert "disk gone" not in str(error.value) and error.value.__context__ is None
     with pytest.raises(DataError, match="y must be one, too"):
         build(ledger=ledger).fit(broken, y)
     holes = np.where(X > 0.999, np.nan, X)

@@ -162,6 +162,23 @@ def test_no_argument_warns_or_gives_nan(loss):
                 assert np.all((bend >= 0) & (bend <= max(loss.smoothness, 1e13)))
 
 
+@pytest.mark.parametrize("loss", [loss for loss in LOSSES if loss.labels], ids=repr)
+def test_a_record_with_both_labels_has_the_mean_of_their_losses(loss, rng):
+    """Whose slope rises, as proofs need it. It changes no bit of the records beside it."""
+    y, s = draw(loss, rng, n=400)
+    parts, ones = np.append(0.3, y[1:]), np.ones_like(y)
+    for name in ("value", "derivative", "curvature"):
+        of = getattr(loss, name)
+        for share in (-0.9, 0.0, 0.3):
+            mean = (1 + share) / 2 * of(ones, s) + (1 - share) / 2 * of(-ones, s)
+            np.testing.assert_allclose(of(share * ones, s), mean, rtol=1e-14)
+        if name != "value":
+            np.testing.assert_array_equal(of(parts, s)[1:], of(y, s)[1:])
+    slopes, bends = loss.derivative(0.3 * ones, np.sort(s)), loss.curvature(0.3 * ones, s)
+    assert np.all(np.diff(slopes) >= -1e-15 * np.abs(slopes).max())
+    assert np.abs(slopes).max() <= loss.lipschitz and bends.max() <= max(loss.smoothness, 1e13)
+
+
 # --- constants --------------------------------------------------------------------------------
 
 

@@ -716,6 +716,9 @@ def test_renyi_moments_are_those_of_the_laws():
         moment = math.log(1 + float(np.trapezoid(tilt * survival, t))) + (order - 1) * m * m / 2
         found = (ObjectiveProfile(((m, x),)).rdp(order) - math.log1p(x)) * (order - 1)
         assert min(moment, most) <= found <= min(moment + 0.03, most * (1 + 1e-9))
+    for m, order in ((2.0, 10.0), (30.0, 40.0)):  # beyond the table: E e^(k Z) <= E e^(k R) there
+        found = ObjectiveProfile(((m, 0.0),)).rdp(order) * (order - 1)
+        assert 0 <= found - order * (order - 1) * m * m / 2 <= math.log(2) + 1e-6 * found
 
 
 def test_renyi_bounds_compose_and_do_not_contradict_delta():
@@ -784,6 +787,16 @@ def test_missed_events_count_at_any_epsilon():
     deltas = [found.delta(float(e)) for e in (9965, 9970, 9975, 9980, 9985, 9990, 10050, 20000)]
     assert all(b <= a * (1 + 1e-6) for a, b in itertools.pairwise(deltas))
     assert PureProfile(0.1).renyi_missed(1e4) == 0
+
+
+def test_a_ledger_counts_missed_events_at_any_ceiling():
+    """Under a ceiling of 5000, e^5000 times a probability of e^-760 is no small number."""
+    rule = RenyiFilter(Budget(5000.0, 1e-6))
+    charge = Charge(ObjectiveProfile(((30.0, 1.0),), mu_value=0.1, log_miss=-760.0))
+    _, missed, leaked = rule.price(charge)
+    assert missed == 0 and 0 < leaked <= 1e-7
+    with pytest.raises(LedgerError, match="events that are too likely"):
+        rule.admits([Charge(charge.profile, prices={rule.key: (1.0, 5e-324, 0.0)})])
 
 
 def test_an_objective_release_is_charged_the_better_of_its_two_bounds():

@@ -50,7 +50,7 @@ from dpkernel.privacy.profiles import (
     rdp_delta,
 )
 from dpkernel.privacy.profiles.base import bisect, narrowed
-from dpkernel.privacy.profiles.gaussian import _MOST_ATOMS
+from dpkernel.privacy.profiles.gaussian import _MOST_ATOMS, _doubt
 
 GOLDEN = json.loads((Path(__file__).parent / "golden.json").read_text())
 GAP = Decimal("1e-5")
@@ -157,7 +157,18 @@ def test_gaussian_mu_is_private_everywhere(log_epsilon, log_delta):
     mu = gaussian_mu(epsilon, delta)
     exact = real_gaussian_delta(epsilon, mu)
     assert exact <= mpmath.mpf(delta)
-    assert gaussian_delta(epsilon, np.nextafter(mu, math.inf)) > delta
+    assert gaussian_delta(epsilon, mu * (1 + 1e-15 + 4 * _doubt(epsilon, mu))) > delta
+    shares = 1 - np.geomspace(1e-15, 1e-3, 60)  # of a part that is composed with others
+    assert np.all(gaussian_delta(epsilon, mu * (1 - 1e-9) * shares) <= delta)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta"), [(1e-4, 1e-14), (1.3e-9, 2e-297), (4.93e-7, 4.9e-103)]
+)
+def test_every_smaller_mu_fits_the_budget_where_rounding_hides_an_epsilon(epsilon, delta):
+    mu = gaussian_mu(epsilon, delta)
+    shares = 1 - np.concatenate(([0.0], np.geomspace(1e-15, 1e-2, 400)))
+    assert np.all(gaussian_delta(epsilon, mu * shares) <= delta)
 
 
 def test_ten_gaussians():

@@ -328,6 +328,11 @@ REFUSALS = {
     "max_iter": ({"max_iter": 0}, ParameterError, "'max_iter' parameter"),
     "radius": ({"radius": -1.0}, ParameterError, "'radius' parameter"),
     "clip": ({"clip": 0.0}, ParameterError, "'clip' parameter"),
+    "noise beyond the sampler": (
+        {"epsilon": 1e-8, "delta": 1e-300},
+        ParameterError,
+        "large enough for noise of at most 2.58 whole steps. .* Ask for a larger epsilon or delta",
+    ),
 }
 
 

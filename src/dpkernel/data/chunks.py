@@ -301,9 +301,7 @@ def _without_its_text(compute: Callable[[], Any], spent: bool = False) -> Any:
         return compute()
     except DataError:
         raise
-    except Exception as error:
-        cost = "The fit's budget was spent before" if spent else "Nothing was spent"
-        raise DataError(
-            f"The Dask graph failed with {type(error).__name__}. {cost}; compute it by itself to see"
-            " why."
-        ) from None
+    except Exception as error:  # it may quote a cell, so it must be no context
+        kind = type(error).__name__
+    cost = "The fit's budget was spent before" if spent else "Nothing was spent"
+    raise DataError(f"The Dask graph failed with {kind}. {cost}; compute it by itself to see why.")

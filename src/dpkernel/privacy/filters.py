@@ -32,6 +32,8 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import ClassVar, Protocol
 
+import numpy as np
+
 from dpkernel.foundations.errors import LedgerError, ParameterError, parameter_message
 from dpkernel.foundations.types import Budget, round_down
 from dpkernel.privacy.profiles import GaussianProfile, PrivacyProfile, PureProfile, gaussian_mu
@@ -250,7 +252,11 @@ class RenyiFilter(Filter):
         return rho / room + self._lost(missed, leaked) / self._leaks if room > 0 else math.inf
 
     def _lost(self, missed: float, leaked: float) -> float:
-        return (1 + math.exp(min(self.ceiling.epsilon, 700.0))) * missed + leaked
+        """Return leaked + (1 + e^epsilon) missed; the second term counts as 1 if it is larger."""
+        if not missed > 0:
+            return leaked
+        growth = float(np.logaddexp(0.0, self.ceiling.epsilon))
+        return math.exp(min(growth + math.log(missed) + 1e-15 * (growth + 800), 0.0)) + leaked
 
     def share(self, charge: Charged) -> float:
         """Return the larger of the shares of the divergence and of the delta for events."""
@@ -414,6 +420,8 @@ def _sum_up(values: Sequence[float]) -> float:
         total = math.fsum(values)
     except OverflowError:
         return math.inf
+    if not total < math.inf:
+        return total
     return math.nextafter(total, math.inf) if math.fsum([*values, -total]) > 0 else total
 
 
@@ -426,7 +434,10 @@ def _usual_release(budget: Budget) -> PrivacyProfile:
 
 
 def _at_delta(profile: PrivacyProfile, delta: float) -> Budget:
-    return Budget(max(profile.epsilon(delta), 1e-12), delta)
+    epsilon = profile.epsilon(delta)
+    if not epsilon < math.inf:
+        raise LedgerError("This spend has no epsilon at the ledger's delta. Nothing was spent.")
+    return Budget(max(epsilon, 1e-12), delta)
 
 
 def _gaussian_left(mu_squared: float, delta: float) -> Budget | None:

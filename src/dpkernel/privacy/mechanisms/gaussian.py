@@ -26,6 +26,7 @@ from dpkernel.privacy.mechanisms.base import (
 )
 from dpkernel.privacy.noise import Noise, NoiseSource
 from dpkernel.privacy.profiles import GaussianProfile, MixtureProfile, gaussian_mu
+from dpkernel.privacy.samplers import LARGEST_SCALE
 from dpkernel.privacy.sensitivity import RandomSensitivity, Sensitivity
 
 
@@ -125,6 +126,11 @@ class _GridGaussian(Mechanism):
             grid = choose_grid(sensitivity.value + 2 * rounding, spread, mu, magnitude)
         draft = cls(sensitivity, dimension, 1.0, grid, rounding, integer)
         sigma = draft._enlarged(sensitivity.value) / (grid * mu) * UP
+        if not math.hypot(sigma, 2.0) <= LARGEST_SCALE:  # refuse now what can't be drawn
+            allowed = "large enough for noise of at most 2^58 whole steps"
+            advice = "Ask for a larger epsilon or delta."
+            got = f"sigma = {sigma:.3g}"
+            raise ParameterError(parameter_message(cls.__name__, "budget", allowed, got, advice))
         return cls(sensitivity, dimension, sigma, grid, rounding, integer)
 
     @classmethod

@@ -16,6 +16,7 @@ from dpkernel.foundations.types import JSON, Array, is_real
 from dpkernel.privacy import pld
 from dpkernel.privacy.profiles.base import PrivacyProfile, bisect
 
+_PRECISE = 1e-9  # share of rounding errors up to which parts of a budget have room for them
 _MOST_ATOMS = 2048  # largest size of a mixture; beyond it atoms are merged upwards
 
 
@@ -64,7 +65,10 @@ def gaussian_delta(epsilon: float | Array, mu: float | Array) -> Any:
 def gaussian_mu(epsilon: float, delta: float) -> float:
     """Return the largest float mu with G(epsilon; mu) <= delta, so that sigma = Delta / mu.
 
-    The result is the lower end of a bisection, so the mechanism is on the private side.
+    The result is the lower end of a bisection, so the mechanism is on the private side. Where rounding
+    errors of G are large, as for a tiny epsilon, it is smaller by twice their share, so that G is at
+    most delta at every smaller mu, too. Proof: G is convex in mu and 0 at mu = 0, so it falls at least
+    in proportion to mu.
 
     Examples
     --------
@@ -82,7 +86,17 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
     low, high = 0.0, 1.0
     while gaussian_delta(epsilon, high) <= delta:
         low, high = high, 2 * high
-    return bisect(lambda mu: bool(gaussian_delta(epsilon, mu) <= delta), low, high)[0]
+    found = bisect(lambda mu: bool(gaussian_delta(epsilon, mu) <= delta), low, high)[0]
+    doubt = _doubt(epsilon, found) if found > 0 else 0.0
+    return found * (1 - min(2 * doubt, 0.5)) if doubt > _PRECISE else found
+
+
+def _doubt(epsilon: float, mu: float) -> float:
+    """Return the share of rounding errors in ``gaussian_delta``."""
+    a = float(log_ndtr(mu / 2 - epsilon / mu))
+    b = epsilon + float(log_ndtr(-mu / 2 - epsilon / mu))
+    error = 2.0**-49 * (abs(a) + abs(b) + epsilon + 1)
+    return error / (error - math.expm1(min(b - a, 0.0)))
 
 
 @dataclass(frozen=True)
