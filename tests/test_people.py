@@ -134,8 +134,10 @@ def worst_of_people(
             fitted.append(
                 replay.run(lambda: case.fit(X, y, relation, groups=groups))  # noqa: B023
             )
-        for other, after in fitted[1:]:
-            found = max(found, *ratios(fitted[0][1], after, case.folds).values())
+        pairs = itertools.combinations(fitted, 2)  # any two are neighbours if one is replaced
+        for one, other in pairs if relation == "replace-one" else zip(fitted[:1] * 99, fitted[1:]):
+            found = max(found, *ratios(one[1], other[1], case.folds).values())
+        for other, _ in fitted[1:]:
             left_over.update(differences(fitted[0][0], other))
     return found, sorted(path for path in left_over if not path.endswith("._family"))
 
