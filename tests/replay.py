@@ -21,10 +21,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from scipy import sparse
 
 from dpkernel import SeededNoise
+from dpkernel.data.cells import as_numbers, column_names, has, take_rows
 from dpkernel.data.domain import clip_rows
 from dpkernel.data.labels import LabelShares
 from dpkernel.estimators.regressor import BudgetPlan, kernel_choice, learning
@@ -299,13 +299,16 @@ def _accept_blank_rows(monkeypatch: Any) -> None:
     open_source, open_units = sources.open_source, people.open_units
 
     def marked(X: Any) -> Any:
-        if isinstance(X, pd.DataFrame):
-            return X.iloc[:, 0].to_numpy() == BLANK
+        if column_names(X) is not None and not has(X, "to_delayed"):  # a data frame or Arrow table
+            return as_numbers(X)[:, 0] == BLANK
         if sparse.issparse(X):
             return X[:, [0]].toarray().ravel() == BLANK
         if type(X).__module__.startswith("torch"):
             return X[:, 0].numpy() == BLANK
         return X[:, 0] == BLANK if isinstance(X, np.ndarray) else np.zeros(1, bool)
+
+    def unmarked(X: Any, blank: Any) -> Any:
+        return take_rows(X, np.flatnonzero(~blank)) if column_names(X) else X[~blank]
 
     def opened(estimator: Any, X: Any, y: Any, **options: Any) -> Any:
         blank = marked(X)
@@ -315,22 +318,22 @@ def _accept_blank_rows(monkeypatch: Any) -> None:
             targets: Any = LabelShares(y.values[~blank])
         else:
             targets = (y if type(y).__module__.startswith("torch") else np.asarray(y))[~blank]
-        found = open_source(estimator, X[~blank], targets, **options)
+        found = open_source(estimator, unmarked(X, blank), targets, **options)
         return replace(found, n_rows=X.shape[0])
 
     def opened_units(estimator: Any, X: Any, y: Any, groups: Any) -> Any:
         blank, ids = marked(X), np.asarray(groups)
         if not blank.any():
             return open_units(estimator, X, y, groups)
-        found = open_units(estimator, X[~blank], y[~blank], ids[~blank])
+        found = open_units(estimator, unmarked(X, blank), np.asarray(y)[~blank], ids[~blank])
         return replace(found, n_rows=len(np.unique(ids)))
 
     def counted(table: Any, target: Any = None, names: Any = None) -> Any:
         blank = marked(table)
         if not blank.any():
             return rows_of_table(table, target, names)
-        found = rows_of_table(table[~blank], None if target is None else target[~blank])
-        return replace(found, source=replace(found.source, n_rows=len(table)))
+        found = rows_of_table(table[~blank], None if target is None else target[~blank], names)
+        return replace(found, source=replace(found.source, n_rows=table.shape[0]))
 
     rows_of_table, solved = transformers.rows_of_table, FunctionTable.solved
     counts, fit = RowLoss.counts, FunctionProblem.fit

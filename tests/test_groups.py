@@ -258,6 +258,8 @@ MISSING = {
     "nat": np.array(["2026-01-01", "NaT", "2026-01-02"], dtype="datetime64[D]"),
     "pandas": pd.Series([1, None, 2], dtype="Int64"),
     "pandas texts": pd.Series(["secret", None, "b"]),
+    "empty texts": np.array(["secret", "", "b"]),
+    "spaces": ["secret", b"  ", "b"],
     "polars": pl.Series(["secret", None, "b"]),
     "inside of tuples": [("secret", float("nan")), ("secret", float("nan"))],
     "inside of sets": [frozenset([1.0, float("nan")])] * 2,

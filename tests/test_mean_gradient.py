@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dpkernel import BlockStream, People, SeededNoise, methods
+from dpkernel import BlockStream, Ledger, People, SeededNoise, methods, set_cache
 from dpkernel.data import people
 from dpkernel.data.weights import with_weights
 from dpkernel.estimators import opening
@@ -87,3 +87,20 @@ def test_a_mean_gradient_uses_all_rows_and_needs_noise_on_gradients(rng):
         methods.PrivateSGDRegressor(**given).fit(
             BlockStream.from_arrays(X, y), groups=People(ids, "all")
         )
+
+
+@pytest.mark.parametrize("rows", [1, 20])
+def test_how_many_rows_somebody_has_does_not_decide_whether_there_is_room(rows, rng):
+    """There is room for the features of 3 rows of each person, and some may need room for 16."""
+    ids = np.append(np.arange(100), np.zeros(rows - 1))
+    X, ledger = rng.uniform(-1, 1, (len(ids), 1)), Ledger()
+    given = {"bounds": (-1, 1), "y_bounds": (-1, 1), "n_features": 50, "features": "fourier"}
+    given |= {"ledger": ledger, "batch_size": 8, "sampling": "uniform", "max_iter": 1}
+    try:
+        set_cache(memory=100 * 51 * 8 * 3, disk=0)
+        with pytest.raises(ParameterError, match="needs features that fit in memory"):
+            methods.PrivateSGDRegressor(**given).fit(X, X[:, 0], groups=People(ids, "all"))
+        methods.PrivateSGDRegressor(**given).fit(X, X[:, 0], groups=People(ids, "one"))
+    finally:
+        set_cache()
+    assert len(ledger.spends) == 1

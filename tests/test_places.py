@@ -50,7 +50,7 @@ from dpkernel.privacy.profiles.gaussian import gaussian_delta
 from dpkernel.proof.audit import audit, audit_file
 from oracles import Pair, mixture
 from replay import Replay, ReplayError, differences, ratios
-from test_people import LAST, ridge, tables_of, with_person
+from test_people import ANY, EACH, LAST, OFTEN, ridge, tables_of, with_person
 from test_replay import CASES, HUGE, IDEALISED, LABELS, REAL, ROUNDING, SMALL, backgrounds, rows_of
 
 HIDING = ("Ridge", "Regressor", "Classifier", "Quantile", "Huber", "SVC", "SVR", "SGD", "Curator")
@@ -166,9 +166,18 @@ def worst_without(case: Any, tables: list[tuple[Any, ...]]) -> None:
     assert 0 < found <= 1 + ROUNDING and left_over == []
 
 
-@pytest.mark.parametrize("record", ["one", "near"])
-@pytest.mark.parametrize("container", ["frame", "sparse", "stream", "dask", "dask frame", "tensor"])
-@pytest.mark.parametrize("name", ["PrivateHuberRegressor", "PrivateKernelClassifier"])
+QUICKEST = ("PrivateHuberRegressor", "PrivateKernelClassifier")
+IN_CONTAINERS = [
+    pytest.param(
+        *cell, marks=[] if cell[0] in QUICKEST and cell[1] in OFTEN else [pytest.mark.slow]
+    )
+    for cell in itertools.product(
+        [name for name in EACH.values() if name in OFFERED], sorted({*ANY, *OFTEN}), ("one", "near")
+    )
+]
+
+
+@pytest.mark.parametrize(("name", "container", "record"), IN_CONTAINERS)
 def test_no_removed_person_in_any_container_moves_a_statistic_more_than_certified(
     name, container, record
 ):

@@ -337,9 +337,9 @@ def identity(cell: Any) -> Hashable:
     """Return the canonical id of a unit: equal for equal numbers, texts, dates and tuples of them.
 
     A text that is written like a number counts as that number. So a column of numbers has the same
-    units if one text turns all its numbers into texts. A missing id, or one with a missing part, is
-    refused, because nothing says whose row it is. A float of 2^53 or more is also refused, because
-    it may stand for several whole numbers.
+    units if one text turns all its numbers into texts. A missing id, an empty text and an id with a
+    missing part are refused, because nothing says whose row it is. A float of 2^53 or more is also
+    refused, because it may stand for several whole numbers.
     """
     if type(cell) is str:  # as below, but faster
         return _text_identity(_text(cell))
@@ -390,7 +390,7 @@ def _text_identity(text: str | bytes) -> Hashable:
         return text
     if text in ("True", "False", "true", "false"):  # as NumPy writes them, and Arrow and polars
         return int(text in ("True", "true"))
-    if text == "nan":
+    if text == "nan" or not text.strip():
         return identity(None)
     if not _WRITTEN.fullmatch(text):
         return text

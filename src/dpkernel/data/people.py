@@ -322,7 +322,7 @@ def open_slots(
     for rows, here in slots:
         table = replace(source, n_rows=len(rows), X=source.X[rows], y=source.y[rows])
         tables.append(with_weights(table, np.where(here, 1.0 / counts, 0.0)))
-    return replace(tables[0], more=tuple(tables[1:]))
+    return replace(tables[0], slots=MOST_SLOTS, more=tuple(tables[1:]))
 
 
 def unit_shares(ids: Any) -> tuple[Array, int]:

@@ -31,9 +31,10 @@ class Source:
     ``n_rows`` counts records: rows, or units where ``shares`` states how much of its unit each row
     is. ``missing`` allows NaN in X. Without y the targets of streams and Dask tables are zeros. If
     the table is ``weighted``, the last column of y is the weight of each record, in [0, 1]; a record
-    of weight 0 contributes nothing. ``target_shape`` does not count that column. ``more`` are further
-    rows of the same records, in tables of the same sizes; then the weights of the rows of a record
-    add up to 1. ``names`` are those of the columns, if all of them are texts.
+    of weight 0 contributes nothing. ``target_shape`` does not count that column. A record may have a
+    row in each of several ``slots``: in this table and in ``more``, which are as many as somebody
+    needs and have the same sizes; then the weights of its rows add up to 1. ``names`` are those of the
+    columns, if all of them are texts.
     """
 
     kind: str
@@ -45,6 +46,7 @@ class Source:
     shares: Any = None
     missing: bool = False
     weighted: bool = False
+    slots: int = 1
     more: tuple[Source, ...] = ()
     names: Any = None
 

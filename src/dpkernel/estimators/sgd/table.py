@@ -25,9 +25,9 @@ class RecordTable:
 
     def __init__(self, source: Source, recipe: RecordRecipe) -> None:
         self._rows, self._recipe = Passes(source), recipe
-        self._records = self._rows.then(
-            record_block, recipe, bytes_a_row=recipe.bytes_a_row, joined=True
-        )
+        # room for all slots, because how many anybody needs is private
+        self._size = recipe.bytes_a_row * source.slots
+        self._records = self._rows.then(record_block, recipe, bytes_a_row=self._size, joined=True)
 
     @property
     def spent(self) -> bool:
@@ -70,9 +70,9 @@ class RecordTable:
 
         There is one table, or one per slot if the rows of a record stand in several.
         """
-        source, size = self._rows.source, self._recipe.bytes_a_row
+        source = self._rows.source
         views = [weighted_view(one, source) for one in targets]
-        shared = bool(source.more)
+        shared = source.slots > 1
         if source.kind == "torch":
             from dpkernel.estimators.torch_records import integer_tables
 
@@ -80,7 +80,7 @@ class RecordTable:
         tables = [self._rows, *(Passes(table) for table in source.more)]
         return [
             table.then(record_block, self._recipe).then(
-                integer_block, plan, views, shared, bytes_a_row=size, joined=True
+                integer_block, plan, views, shared, bytes_a_row=self._size, joined=True
             )
             for table in tables
         ]
