@@ -159,7 +159,8 @@ def test_check_tells_units_thousands_and_decimals_apart(tmp_path, cells, advice)
 
 def test_check_says_that_rows_and_not_people_are_protected(study):
     assert "add --group" in check(study, *RIGHT).stdout
-    assert "add --group" not in check(study, *RIGHT, "--group", "patient").stdout
+    told = check(study, *RIGHT, "--group", "patient").stdout
+    assert "add --group" not in told and "patients.csv: 300 rows of 300 people" in told
 
 
 def test_check_lists_the_inputs_of_a_model(study):

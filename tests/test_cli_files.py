@@ -21,8 +21,14 @@ from typer.testing import CliRunner
 
 import dpkernel.__main__ as entry
 from cli_tables import SECRET, write_study
-from dpkernel import Budget, Ledger, PrivateKernelRidge, PrivateQuantileRegressor
-from dpkernel.cli import app, bounds, fit, model_files, output, predict, score
+from dpkernel import (
+    Budget,
+    Ledger,
+    PrivateKernelClassifier,
+    PrivateKernelRidge,
+    PrivateQuantileRegressor,
+)
+from dpkernel.cli import app, bounds, fit, model_files, options, output, predict, score
 from dpkernel.data.domain import Interval, Levels
 from dpkernel.data.table_files import ColumnRule, Schema, open_table, read_schema
 from dpkernel.foundations.errors import ParameterError
@@ -271,7 +277,7 @@ def test_a_score_is_one_spend_with_an_interval_and_a_certificate(study):
     told = json.loads(call("score m.dpk patients.csv --metric mae --epsilon 1e6 --json").stdout)
     assert told["score"] == pytest.approx(exact, abs=1e-3) and told["n_rows"] == 60
     people = json.loads(call("score m.dpk patients.csv --group id --epsilon 3 --json").stdout)
-    assert people["n_people"] == 60 and people["metric"] == "mse"
+    assert people["n_people"] == 60 and people["metric"] == "mae"
 
 
 def test_a_score_that_was_paid_for_is_told_whatever_fails_then(study, monkeypatch):
@@ -282,7 +288,7 @@ def test_a_score_that_was_paid_for_is_told_whatever_fails_then(study, monkeypatc
 
     monkeypatch.setattr(score, "report", full)
     result = call("score m.dpk patients.csv --report r.html --json")
-    assert result.exit_code == 1 and "mse = " in result.stderr
+    assert result.exit_code == 1 and "mae = " in result.stderr
     assert "count epsilon and delta as spent" in result.stderr
 
 
@@ -338,6 +344,22 @@ def test_a_score_that_can_not_be_made_is_one_sentence_and_spends_nothing(study, 
     assert len(result.stderr.strip().splitlines()) == 1 and book.spends == []
 
 
+def test_a_score_without_a_ledger_of_people_or_much_noise_says_so(study):
+    made = call(f"{FIT} --group id --epsilon 3 --out m.dpk")
+    assert made.exit_code == 0, made.output
+    told = call("score m.dpk patients.csv --metric mse --epsilon 0.1").stderr
+    assert "The model protects people" in told and "So does --metric mae" in told
+    told = call("score m.dpk patients.csv --epsilon 100 --group id").stderr
+    assert "note" not in told
+
+
+@pytest.mark.parametrize("text", ["{yes = 20, no = 1}", '{"yes": 20, "no": 1}'])
+def test_weights_of_classes_are_written_as_in_toml_or_json(text):
+    found = options._settings([f"class_weight={text}"], PrivateKernelClassifier)
+    assert found == {"class_weight": {"yes": 20, "no": 1}}
+    assert options._by_level({"1": 20, "x": 1}, Levels((0, 1))) == {1: 20, "x": 1}
+
+
 def test_probabilities_of_a_loss_for_decisions_are_named(study):
     line = "fit patients.csv --bounds sick.toml --target sick --epsilon 9 --set n_features=20"
     assert call(f"{line} --out hinge.dpk --report hinge.html").exit_code == 0
@@ -367,7 +389,7 @@ def test_a_fit_says_what_is_known_of_its_quality_and_why_shares_are_left_out(stu
     unasked = call(f"{FIT} --epsilon 0.5 --out u.dpk --no-counts").stdout
     assert "shares" not in unasked
     labels = call("fit patients.csv --bounds sick.toml --target sick --out c.dpk").stdout
-    assert "quality  no number was released with this model" in labels
+    assert "quality  no number was released with this model; `dpkernel score`" in labels
 
 
 def test_a_template_shows_how_to_say_how_a_file_of_text_is_written(study):

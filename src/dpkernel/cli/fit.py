@@ -26,6 +26,8 @@ from dpkernel.privacy.resume import paid_budget
 
 Out = Annotated[Path, typer.Option(help="The model file to write.")]
 
+_UNKNOWN = "no number was released with this model; `dpkernel score` releases one, of other rows"
+
 
 def fit(
     output: Output,
@@ -138,7 +140,7 @@ def fit(
     used = ", ".join(one_line(rule.name) for rule in schema.inputs)
     output.say(f"{'inputs':<8} {used} (`predict` needs these columns)")
     statistics = certificate.free_statistics
-    known_of_it = in_short(free_figures(statistics)) or "no number was released with this model"
+    known_of_it = in_short(free_figures(statistics)) or _UNKNOWN
     output.say(f"{'quality':<8} {known_of_it}")
     if counts and LABEL not in statistics:
         output.say(_without_shares(hidden, budget))

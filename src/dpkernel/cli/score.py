@@ -17,9 +17,14 @@ from dpkernel.data.table_files.loading import open_declared
 from dpkernel.foundations.types import Neighbours, is_real
 from dpkernel.outputs.model_file import load
 from dpkernel.preprocessing import PrivatePipeline
-from dpkernel.selection import private_score
-from dpkernel.selection.losses import default_loss
+from dpkernel.selection import PrivateScore, private_score
+from dpkernel.selection.losses import default_score
 from dpkernel.selection.score import METRICS
+
+_ROWS = (
+    "note: The model protects people with all their rows, but this score protects single rows. If the"
+    " rows of the file have ids of people, score with --group."
+)
 
 
 def score(
@@ -28,7 +33,10 @@ def score(
     data: options.Data,
     metric: Annotated[
         str,
-        typer.Option(help=f"The score: {', '.join(METRICS)}; auto depends on the kind of model."),
+        typer.Option(
+            help=f"The score: {', '.join(METRICS)}; auto is mae for numbers, pinball for quantiles and"
+            " accuracy for classes."
+        ),
     ] = "auto",
     epsilon: options.Epsilon = 0.5,
     delta: options.SharedDelta = None,
@@ -103,7 +111,7 @@ def score(
         fitted,
         X,
         y,
-        default_loss(last) if metric == "auto" else metric,
+        default_score(last) if metric == "auto" else metric,
         budget,
         y_bounds=goal.values if isinstance(goal.values, Interval) else None,
         quantile=quantile if is_real(quantile) else None,
@@ -129,6 +137,10 @@ def score(
     output.explain(str(found.certificate))
     output.say()
     output.say(f"{'score':<12} {told}")
+    if found.high - found.low > abs(found.value):
+        output.note(_too_wide(found))
+    if group is None and fitted.certificate_.unit == "group":
+        output.note(_ROWS)
     for name, place in written.items():
         output.say(f"{name:<12} {place}")
     if ledger is None:
@@ -144,6 +156,15 @@ def score(
             "epsilon": found.certificate.epsilon,
             "delta": found.certificate.delta,
         }
+    )
+
+
+def _too_wide(found: PrivateScore) -> str:
+    """Return what would make an interval narrower that says next to nothing."""
+    calmer = " So does --metric mae: its noise grows with the range of the target, not its square."
+    return (
+        "note: The noise is as large as the score itself. More rows or a larger --epsilon make the"
+        f" interval narrower.{calmer if found.metric == 'mse' else ''}"
     )
 
 

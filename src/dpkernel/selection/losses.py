@@ -142,6 +142,16 @@ def default_loss(estimator: Any) -> str:
     return "pinball" if hasattr(estimator, "quantile") else "mse"
 
 
+def default_score(model: Any) -> str:
+    """Return the name of the score that is the default for a model of this kind.
+
+    For numbers it is the mean absolute error. The noise of a squared error is as large as the square of
+    the declared range allows, which hides the errors of most models.
+    """
+    name = default_loss(model)
+    return "mae" if name == "mse" else name
+
+
 def one_column(y: Any) -> Any:
     """Return y as an array of numbers, or of cells as they are. A single column becomes a vector."""
     values = untouched(y, whole=True)

@@ -38,7 +38,7 @@ from dpkernel.selection.losses import (
     STEPS,
     RowLoss,
     check_rows,
-    default_loss,
+    default_score,
     loss_sensitivity,
     one_column,
     places_of,
@@ -115,7 +115,7 @@ def private_score(
     X, y : table and target
         The rows to score, without weights. A Dask table is read into memory.
     metric : {"auto", "mse", "mae", "r2", "pinball", "accuracy", "log_loss", "auc"}
-        The score. "auto" depends on the kind of model.
+        The score. "auto" is "mae" for numbers, "pinball" for quantiles and "accuracy" for classes.
     budget : Budget or (epsilon, delta)
         The budget of the score.
     y_bounds : (low, high) or a list of pairs, optional
@@ -185,7 +185,7 @@ def private_score(
     if not is_real(confidence) or not 0 < confidence < 1:
         allowed = "a float in the range (0, 1)"
         raise ParameterError(parameter_message(owner, "confidence", allowed, confidence))
-    name = default_loss(model) if metric == "auto" else metric
+    name = default_score(model) if metric == "auto" else metric
     if name not in METRICS:
         allowed = "one of 'auto', " + ", ".join(repr(known) for known in METRICS)
         raise ParameterError(parameter_message(owner, "metric", allowed, metric))

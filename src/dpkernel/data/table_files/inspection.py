@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
 
-from dpkernel.data.cells import is_id, is_missing
+from dpkernel.data.cells import identity, is_id, is_missing
 from dpkernel.data.domain import Levels
 from dpkernel.data.table_files.readers import TableFile, Tell
 from dpkernel.data.table_files.schema import (
@@ -191,6 +191,7 @@ class Inspection:
     n_rows: int
     columns: list[ColumnCounts]
     refusals: list[str]
+    n_people: int | None = None
 
 
 def inspect_table(
@@ -204,6 +205,7 @@ def inspect_table(
     rules = [rule for rule in schema.rules if table.header.count(rule.name) == 1]
     found = [ColumnCounts(rule) for rule in rules]
     n_rows = nobody = strange = 0
+    people: set[Hashable] = set()
     group = [schema.group] if schema.group and table.header.count(schema.group) == 1 else []
     names = [rule.name for rule in rules] + group
     for columns in table.read(names, tell) if rules else ():
@@ -213,6 +215,7 @@ def inspect_table(
         ids = schema.ids(columns) if group else []
         known = [cell for cell in ids if not is_missing(cell)]
         nobody += len(ids) - len(known)
+        people.update(identity(cell) for cell in known if is_id(cell))
         strange += sum(not is_id(cell) for cell in known)
     if nobody:
         refusals.append(f"{nobody} rows have no id in the column {schema.group!r}.")
@@ -238,7 +241,7 @@ def inspect_table(
             refusals.append(
                 f"{lost} labels of the target {rule.name!r} are not among its declared levels."
             )
-    return Inspection(n_rows, found, refusals)
+    return Inspection(n_rows, found, refusals, len(people) if group else None)
 
 
 def _wrong_columns(table: TableFile, schema: Schema) -> list[str]:
