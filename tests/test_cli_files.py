@@ -308,6 +308,10 @@ def fit_rows(rows):
 @pytest.mark.parametrize(
     ("line", "words"),
     [
+        (
+            "score m.dpk patients.csv --metric auc",
+            "'auc' is for two classes, and the model predicts",
+        ),
         ("score m.dpk patients.csv --metric r3", "'metric' parameter of private_score must be one"),
         (
             "score m.dpk patients.csv --metric accuracy --ledger none.db",
@@ -351,6 +355,13 @@ def test_a_score_without_a_ledger_of_people_or_much_noise_says_so(study):
     assert "The model protects people" in told and "So does --metric mae" in told
     told = call("score m.dpk patients.csv --epsilon 100 --group id").stderr
     assert "note" not in told
+
+
+def test_a_fit_that_can_learn_nothing_says_so(study):
+    made = call("fit patients.csv --bounds days.toml --target days --epsilon 0.1 --report r.html")
+    assert made.exit_code == 0 and "warning: The model is a constant" in made.stderr
+    assert "No column. The model is a constant" in (study / "r.html").read_text(encoding="utf-8")
+    assert "constant" not in call(f"{FIT} --epsilon 0.1 --out m.dpk").stderr
 
 
 @pytest.mark.parametrize("text", ["{yes = 20, no = 1}", '{"yes": 20, "no": 1}'])

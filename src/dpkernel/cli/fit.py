@@ -19,7 +19,13 @@ from dpkernel.data.table_files.loading import open_declared
 from dpkernel.data.table_files.schema import middles
 from dpkernel.estimators.cell_counts import LABEL
 from dpkernel.foundations.types import Budget, Neighbours
-from dpkernel.outputs.cells import cell_lines, imputed_lines, imputed_values, unread_columns
+from dpkernel.outputs.cells import (
+    cell_lines,
+    constant_line,
+    imputed_lines,
+    imputed_values,
+    unread_columns,
+)
 from dpkernel.outputs.report.quality import free_figures, in_short
 from dpkernel.preprocessing.files import fit_table
 from dpkernel.privacy.resume import paid_budget
@@ -151,6 +157,9 @@ def fit(
             f"warning: most cells of column {name!r} could not be read, and the model learned nothing"
             " from them. `dpkernel check` shows the data's owner why."
         )
+    constant = constant_line(certificate)
+    if constant is not None:
+        output.note(f"warning: {constant}")
     stood_in = middles(schema)
     if stood_in:
         output.say(stood_in)

@@ -468,6 +468,8 @@ def _cells(model: Any, X: Any, y: Array, positive: Any, bins: Any) -> IntArray:
         raise ParameterError(
             parameter_message("private_score", "bins", "an int from 2 to 1024", bins)
         )
+    if not hasattr(model, "classes_"):
+        raise DataError("The metric 'auc' is for two classes, and the model predicts numbers.")
     if len(model.classes_) != 2:
         count = len(model.classes_)
         raise DataError(f"The metric 'auc' is for two classes, and the model has {count}.")

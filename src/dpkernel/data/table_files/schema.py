@@ -515,9 +515,10 @@ def _declared_target(
 
 def _rule(name: str, table: Any, file: str, empty: Empty) -> ColumnRule:
     if not isinstance(table, dict) or set(table) - _KEYS:
+        strange = f" It has {min(set(table) - _KEYS)!r}." if isinstance(table, dict) else ""
         raise ParameterError(
             f"Column {name!r} of {file} must be a table with low and high, or levels, and optionally"
-            " missing, empty, format, limits, unit and indicator."
+            f" missing, empty, format, limits, unit and indicator.{strange}"
         )
     if not table:
         raise ParameterError(
