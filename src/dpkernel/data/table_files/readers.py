@@ -140,8 +140,8 @@ def _open_csv(path: Path, separator: str, encoding: str) -> TableFile:
     if names[0].startswith(_ZIP):
         file.close()
         raise DataError(
-            f"{path.name} is a spreadsheet or an archive, whatever its name says. Save the spreadsheet as"
-            " CSV in UTF-8."
+            f"{path.name} is a spreadsheet or an archive, whatever its name says. Save a spreadsheet"
+            " as CSV in UTF-8."
         )
     if any("\0" in name for name in names):
         file.close()
