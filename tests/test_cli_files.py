@@ -429,6 +429,17 @@ def test_a_paragraph_of_help_is_broken_by_the_terminal_alone(study, monkeypatch)
     assert len(paragraph) > 4 and min(map(len, paragraph[:-1])) > 40
 
 
+def test_lines_end_between_words_on_a_terminal_alone(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "60")
+    text = "a few words " * 9 + "/a/long/path-that/stays" * 3
+    output.Output().say(text)
+    assert capsys.readouterr().out == f"{text}\n"
+    monkeypatch.setenv("FORCE_COLOR", "1")  # a terminal, as rich sees it
+    output.Output().note(text)
+    lines = capsys.readouterr().err.split("\n")
+    assert " ".join(lines).split() == text.split() and max(map(len, lines[:-2])) <= 60
+
+
 def test_flags_are_shown_without_a_type(study):
     for line in ("--help", "fit --help", "ledger --help", "ledger plot --help"):
         assert "<bool>" not in call(line).stdout and "BOOLEAN" not in call(line).stdout

@@ -523,7 +523,7 @@ def _rule(name: str, table: Any, file: str, empty: Empty) -> ColumnRule:
     if not table:
         raise ParameterError(
             f"Column {name!r} of {file} is not filled in. State low and high, or levels, or list the"
-            " column in 'ignore'."
+            " column in 'ignore'. A column with the ids of people belongs in --group."
         )
     levels, low, high = (table.get(key) for key in ("levels", "low", "high"))
     if (levels is None) == (low is None or high is None):
