@@ -326,6 +326,8 @@ def fit_rows(rows):
         ("score m.dpk patients.csv --neighbours add-remove", "add-remove"),
         ("score m.dpk patients.csv --epsilon 0", "'epsilon' parameter of Budget"),
         ("score q.dpk patients.csv", "several quantiles has no single score"),
+        ("score q.dpk patients.csv --quantile 0.5", "one of the model's quantiles 0.1, 0.9"),
+        ("score m.dpk patients.csv --quantile 0.5", "for a model of several quantiles"),
         ("score bare.dpk patients.csv", "saved from Python"),
     ],
 )

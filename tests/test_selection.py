@@ -1233,6 +1233,17 @@ def test_scores_are_near_the_truth_and_their_intervals_hold(metric, neighbours):
     assert isinstance(found, PrivateScore) and metric in str(found)
 
 
+def test_one_of_several_quantiles_is_scored():
+    one, y = example("real")
+    several = Fixed(np.column_stack([one.predictions - 1, one.predictions]))
+    several.quantile = [0.1, 0.3]
+    options = {"y_bounds": (-1, 1), "quantile": 0.3, "noise": SeededNoise(0)}
+    scores = [private_score(model, ROWS, y, "pinball", **options).value for model in (one, several)]
+    assert scores[0] == scores[1]
+    with pytest.raises(ParameterError, match="must be one of the model's quantiles 0.1, 0.3"):
+        private_score(several, ROWS, y, "pinball", **{**options, "quantile": 0.5})
+
+
 def test_scores_are_noisy_and_charged():
     model, y = example("real")
     ledger = Ledger(budget=Budget(1.0, 1e-6))

@@ -38,6 +38,9 @@ def score(
             " accuracy for classes."
         ),
     ] = "auto",
+    quantile: Annotated[
+        float | None, typer.Option(help="Which quantile is scored, of a model of several.")
+    ] = None,
     epsilon: options.Epsilon = 0.5,
     delta: options.SharedDelta = None,
     out: Annotated[
@@ -75,11 +78,13 @@ def score(
             " private_score."
         )
     last = fitted.steps_[-1][1] if isinstance(fitted, PrivatePipeline) else fitted
-    quantile: Any = getattr(last, "quantile", None)
-    if quantile is not None and not is_real(quantile):
+    own: Any = getattr(last, "quantile", None)
+    if quantile is None and own is not None and not is_real(own):
         raise Refusal(
-            "A model of several quantiles has no single score. Fit and score each by itself."
+            "A model of several quantiles has no single score. Say which one with --quantile."
         )
+    if quantile is not None and (own is None or is_real(own)):
+        raise Refusal("--quantile is for a model of several quantiles.")
     goal = schema.target
     table = open_declared(
         data,
@@ -114,7 +119,7 @@ def score(
         default_score(last) if metric == "auto" else metric,
         budget,
         y_bounds=goal.values if isinstance(goal.values, Interval) else None,
-        quantile=quantile if is_real(quantile) else None,
+        quantile=own if is_real(own) else quantile,
         neighbours=neighbours,
         ledger=book,
         groups=loaded.groups,

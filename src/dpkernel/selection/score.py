@@ -126,7 +126,8 @@ def private_score(
         Losses above this bound count as the bound. By default it is the largest loss that ``y_bounds``
         allow, and 5 for log-loss. A smaller bound means less noise.
     quantile : float, optional
-        The quantile of the pinball loss. By default it is the one of the model.
+        The quantile of the pinball loss. By default it is the one of the model. Of a model of several
+        quantiles, it says which one is scored.
     positive : optional
         The class that AUC ranks high. By default it is the second of the model's ``classes_``.
     bins : int
@@ -213,6 +214,7 @@ def private_score(
         raise DataError("y contains NaN or infinity. Nothing was spent.")
     target = target_of(model, y_bounds)
     own = getattr(model, "quantile", 0.5)
+    asked = _of_quantile(model, quantile)
     q = quantile if quantile is not None else own if is_real(own) else 0.5
 
     def ask() -> _Mean | _RSquared | _Area:
@@ -226,7 +228,7 @@ def private_score(
             assert target is not None
             sums = scored.each(lambda X, y: _error_and_target(loss, target, model, X, y))
             return _RSquared(sums, loss.bound / target.half_width**2, relation, request)
-        counts = scored.each(lambda X, y: loss.counts(model, X, y))
+        counts = scored.each(lambda X, y: loss.counts(asked, X, y))
         return _Mean(loss, counts, relation, request, population)
 
     query = _in_own_words(model, ask)
@@ -248,6 +250,28 @@ def private_score(
     )
     value, low, high = (float(number) for number in found)
     return PrivateScore(name, value, low, high, len(scored), certificate)
+
+
+class _OneQuantile:
+    """One quantile of a model of several."""
+
+    def __init__(self, model: Any, place: int) -> None:
+        self._model, self._place = model, place
+
+    def predict(self, X: Any) -> Any:
+        return self._model.predict(X)[:, self._place]
+
+
+def _of_quantile(model: Any, quantile: float | None) -> Any:
+    """Return what predicts the quantile: the model itself, or one of its several quantiles."""
+    last = getattr(model, "steps_", [("", model)])[-1][1]
+    levels = np.atleast_1d(np.asarray(getattr(last, "quantile", 0.5), dtype=object)).tolist()
+    if quantile is None or len(levels) == 1:
+        return model
+    if quantile not in levels:
+        allowed = f"one of the model's quantiles {', '.join(map(str, levels))}"
+        raise ParameterError(parameter_message("private_score", "quantile", allowed, quantile))
+    return _OneQuantile(model, levels.index(quantile))
 
 
 class _Rows:
