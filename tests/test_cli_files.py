@@ -353,10 +353,12 @@ def test_a_score_that_can_not_be_made_is_one_sentence_and_spends_nothing(study, 
 def test_a_score_without_a_ledger_of_people_or_much_noise_says_so(study):
     made = call(f"{FIT} --group id --epsilon 3 --out m.dpk")
     assert made.exit_code == 0, made.output
-    told = call("score m.dpk patients.csv --metric mse --epsilon 0.1").stderr
-    assert "The model protects people" in told and "So does --metric mae" in told
+    told = call("score m.dpk patients.csv --metric r2 --epsilon 0.1").stderr  # from -inf to 1
+    assert "The model protects people" in told and "The noise is as large as the score" in told
     told = call("score m.dpk patients.csv --epsilon 100 --group id").stderr
     assert "note" not in told
+    assert "So does --metric mae" in score.too_wide("mse")
+    assert "mae" not in score.too_wide("accuracy")
 
 
 def test_a_fit_that_can_learn_nothing_says_so(study):

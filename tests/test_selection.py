@@ -1244,6 +1244,16 @@ def test_one_of_several_quantiles_is_scored():
         private_score(several, ROWS, y, "pinball", **{**options, "quantile": 0.5})
 
 
+def test_a_pipeline_is_scored_as_its_last_step_is():
+    model, y = example("real")
+    behind = Fixed(model.predictions)
+    behind.steps_, model.quantile = [("first", None), ("last", model)], 0.3
+    options = {"y_bounds": (-1, 1), "noise": SeededNoise(0)}
+    scores = [private_score(one, ROWS, y, "pinball", **options) for one in (model, behind)]
+    assert scores[0].value == scores[1].value
+    assert private_score(model, ROWS, y, "pinball", **options, quantile=0.9) != scores[0]
+
+
 def test_scores_are_noisy_and_charged():
     model, y = example("real")
     ledger = Ledger(budget=Budget(1.0, 1e-6))

@@ -17,7 +17,7 @@ from dpkernel.data.table_files.loading import open_declared
 from dpkernel.foundations.types import Neighbours, is_real
 from dpkernel.outputs.model_file import load
 from dpkernel.preprocessing import PrivatePipeline
-from dpkernel.selection import PrivateScore, private_score
+from dpkernel.selection import private_score
 from dpkernel.selection.losses import default_score
 from dpkernel.selection.score import METRICS
 
@@ -142,8 +142,8 @@ def score(
     output.explain(str(found.certificate))
     output.say()
     output.say(f"{'score':<12} {told}")
-    if found.high - found.low > abs(found.value):
-        output.note(_too_wide(found))
+    if found.high - found.low >= abs(found.value):
+        output.note(too_wide(found.metric))
     if group is None and fitted.certificate_.unit == "group":
         output.note(_ROWS)
     for name, place in written.items():
@@ -164,12 +164,12 @@ def score(
     )
 
 
-def _too_wide(found: PrivateScore) -> str:
+def too_wide(metric: str) -> str:
     """Return what would make an interval narrower that says next to nothing."""
     calmer = " So does --metric mae: its noise grows with the range of the target, not its square."
     return (
         "note: The noise is as large as the score itself. More rows or a larger --epsilon make the"
-        f" interval narrower.{calmer if found.metric == 'mse' else ''}"
+        f" interval narrower.{calmer if metric == 'mse' else ''}"
     )
 
 

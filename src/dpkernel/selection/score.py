@@ -39,6 +39,7 @@ from dpkernel.selection.losses import (
     RowLoss,
     check_rows,
     default_score,
+    last_step,
     loss_sensitivity,
     one_column,
     places_of,
@@ -213,7 +214,7 @@ def private_score(
     if name in ("mse", "mae", "r2", "pinball") and not np.isfinite(as_floats(y, "y")).all():
         raise DataError("y contains NaN or infinity. Nothing was spent.")
     target = target_of(model, y_bounds)
-    own = getattr(model, "quantile", 0.5)
+    own = getattr(last_step(model), "quantile", 0.5)
     asked = _of_quantile(model, quantile)
     q = quantile if quantile is not None else own if is_real(own) else 0.5
 
@@ -264,8 +265,8 @@ class _OneQuantile:
 
 def _of_quantile(model: Any, quantile: float | None) -> Any:
     """Return what predicts the quantile: the model itself, or one of its several quantiles."""
-    last = getattr(model, "steps_", [("", model)])[-1][1]
-    levels = np.atleast_1d(np.asarray(getattr(last, "quantile", 0.5), dtype=object)).tolist()
+    own = getattr(last_step(model), "quantile", 0.5)
+    levels = np.atleast_1d(np.asarray(own, dtype=object)).tolist()
     if quantile is None or len(levels) == 1:
         return model
     if quantile not in levels:
