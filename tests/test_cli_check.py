@@ -30,6 +30,7 @@ low = 0
 high = 300
 missing = 5
 limits = true
+unit = "mg/l"
 indicator = true
 [columns.ward]
 levels = ["surgery", "medicine"]
@@ -38,6 +39,8 @@ name = "days"
 low = 0
 high = 40
 """
+BEHIND = "state the text behind the numbers as unit"
+WHOLE = "if all numbers of the column are in it"
 RIGHT = ("--delimiter", ";", "--decimal", ",")
 
 
@@ -51,7 +54,7 @@ def study(tmp_path_factory):
         age, crp = draw.integers(18, 95), float(np.exp(draw.normal(2, 1.2)))
         days = max(age / 10 + np.log1p(crp) + draw.normal(), 0)
         cells = [f"{value:.1f}".replace(".", ",") for value in (crp, days)]
-        cells[0] = ("<0,5", "n/a", "", cells[0])[min(i % 20, 3)]
+        cells[0] = ("<0,5 mg/l", "n/a", "", cells[0])[min(i % 20, 3)]
         ward = ("surgery", "medicine")[i % 2] if i % 100 else "hospice"
         day = f"{1 + i % 28:02}.{1 + i % 12:02}.2023"
         rows.append([f"P{i}", 999 if i == 7 else age, day, cells[0], ward, cells[1]])
@@ -113,16 +116,16 @@ def test_check_names_limits_and_codes_of_missing_values(study):
     """One step may not suffice: the advice goes on with the cells that the first step leaves."""
     text = (study / "b.toml").read_text(encoding="utf-8")
     plain = study / "plain.toml"
-    for line in ("limits = true\n", 'empty = ["n/a"]\n'):
+    for line in ("limits = true\n", 'unit = "mg/l"\n', 'empty = ["n/a"]\n'):
         assert line in text
         text = text.replace(line, "")
     plain.write_text(text, encoding="utf-8")
     line = ("check", study / "patients.csv", "--bounds", plain, "--delimiter", ";", "--json")
     found = json.loads(inside(*line).stdout)["columns"][2]
     rest = "state limits = true, and list \"n/a\" in 'empty'"
-    assert found["advice"] == f"pass --decimal ',', and {rest}"
+    assert found["advice"] == f"{BEHIND}, {WHOLE}, and pass --decimal ',', and {rest}"
     found = json.loads(inside(*line, "--decimal", ",").stdout)["columns"][2]
-    assert found["unreadable"] == 30 and found["advice"] == rest
+    assert found["unreadable"] == 30 and found["advice"] == f"{BEHIND}, {WHOLE}, and {rest}"
     words = study / "words.csv"
     words.write_text(f"ward\nsurgery\nk.A.\n{SECRET}\n", encoding="utf-8")
     plain.write_text('[columns.ward]\nlevels = ["surgery"]\n', encoding="utf-8")
@@ -130,9 +133,34 @@ def test_check_names_limits_and_codes_of_missing_values(study):
     assert "list \"k.A.\" in 'empty', and declare their levels" in told and SECRET not in told
 
 
+EITHER = "pass --thousands ',' if 1,234 is more than a thousand here, or --decimal ',' if it is not"
+
+
+@pytest.mark.parametrize(
+    ("cells", "advice"),
+    [
+        (["98 %", "97 %", "n/a"], 'state unit = "%", and list "n/a" in \'empty\''),
+        (["98,5 %", "97 %"], "state unit = \"%\", and pass --decimal ','"),
+        (["<9 mg/l", "7 mg/l", "8 mg/l"], f"{BEHIND}, and state limits = true"),
+        (["98", "97", "96 F"], f"{BEHIND}, {WHOLE}"),
+        (["7,637", "853", "12,001"], EITHER),
+        (["7,637", "85,3"], "pass --decimal ','"),
+        (["7,637.5", "85.3"], "pass --thousands ','"),
+    ],
+)
+def test_check_tells_units_thousands_and_decimals_apart(tmp_path, cells, advice):
+    (tmp_path / "b.toml").write_text("[columns.x]\nlow = 0\nhigh = 9\n", encoding="utf-8")
+    rows = "\n".join(["x;", *(f"{cell};" for cell in cells)])
+    (tmp_path / "x.csv").write_text(rows, encoding="utf-8")
+    line = (tmp_path / "x.csv", "--bounds", tmp_path / "b.toml", "--delimiter", ";", "--json")
+    (found,) = json.loads(inside("check", *line).stdout)["columns"]
+    assert found["advice"] == advice
+
+
 def test_check_says_that_rows_and_not_people_are_protected(study):
     assert "add --group" in check(study, *RIGHT).stdout
-    assert "add --group" not in check(study, *RIGHT, "--group", "patient").stdout
+    told = check(study, *RIGHT, "--group", "patient").stdout
+    assert "add --group" not in told and "patients.csv: 300 rows of 300 people" in told
 
 
 def test_check_lists_the_inputs_of_a_model(study):
@@ -179,7 +207,13 @@ def test_private_bounds_keep_the_other_rules(study):
     result = inside(*line, "--epsilon", 3, "--out", study / "found.toml")
     assert result.returncode == 0, result.stderr
     text = (study / "found.toml").read_text(encoding="utf-8")
-    for rule in ("limits = true", "indicator = true", 'format = "%d.%m.%Y"', "missing = 5"):
+    for rule in (
+        "limits = true",
+        'unit = "mg/l"',
+        "indicator = true",
+        'format = "%d.%m.%Y"',
+        "missing = 5",
+    ):
         assert rule in text
     line = ("check", study / "patients.csv", "--bounds", study / "found.toml", "--target", "days")
     assert inside(*line, *RIGHT).returncode == 0

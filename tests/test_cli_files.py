@@ -21,8 +21,14 @@ from typer.testing import CliRunner
 
 import dpkernel.__main__ as entry
 from cli_tables import SECRET, write_study
-from dpkernel import Budget, Ledger, PrivateKernelRidge, PrivateQuantileRegressor
-from dpkernel.cli import app, bounds, fit, model_files, output, predict, score
+from dpkernel import (
+    Budget,
+    Ledger,
+    PrivateKernelClassifier,
+    PrivateKernelRidge,
+    PrivateQuantileRegressor,
+)
+from dpkernel.cli import app, bounds, fit, model_files, options, output, predict, score
 from dpkernel.data.domain import Interval, Levels
 from dpkernel.data.table_files import ColumnRule, Schema, open_table, read_schema
 from dpkernel.foundations.errors import ParameterError
@@ -271,7 +277,7 @@ def test_a_score_is_one_spend_with_an_interval_and_a_certificate(study):
     told = json.loads(call("score m.dpk patients.csv --metric mae --epsilon 1e6 --json").stdout)
     assert told["score"] == pytest.approx(exact, abs=1e-3) and told["n_rows"] == 60
     people = json.loads(call("score m.dpk patients.csv --group id --epsilon 3 --json").stdout)
-    assert people["n_people"] == 60 and people["metric"] == "mse"
+    assert people["n_people"] == 60 and people["metric"] == "mae"
 
 
 def test_a_score_that_was_paid_for_is_told_whatever_fails_then(study, monkeypatch):
@@ -282,7 +288,7 @@ def test_a_score_that_was_paid_for_is_told_whatever_fails_then(study, monkeypatc
 
     monkeypatch.setattr(score, "report", full)
     result = call("score m.dpk patients.csv --report r.html --json")
-    assert result.exit_code == 1 and "mse = " in result.stderr
+    assert result.exit_code == 1 and "mae = " in result.stderr
     assert "count epsilon and delta as spent" in result.stderr
 
 
@@ -302,6 +308,10 @@ def fit_rows(rows):
 @pytest.mark.parametrize(
     ("line", "words"),
     [
+        (
+            "score m.dpk patients.csv --metric auc",
+            "'auc' is for two classes, and the model predicts",
+        ),
         ("score m.dpk patients.csv --metric r3", "'metric' parameter of private_score must be one"),
         (
             "score m.dpk patients.csv --metric accuracy --ledger none.db",
@@ -316,6 +326,8 @@ def fit_rows(rows):
         ("score m.dpk patients.csv --neighbours add-remove", "add-remove"),
         ("score m.dpk patients.csv --epsilon 0", "'epsilon' parameter of Budget"),
         ("score q.dpk patients.csv", "several quantiles has no single score"),
+        ("score q.dpk patients.csv --quantile 0.5", "one of the model's quantiles 0.1, 0.9"),
+        ("score m.dpk patients.csv --quantile 0.5", "for a model of several quantiles"),
         ("score bare.dpk patients.csv", "saved from Python"),
     ],
 )
@@ -336,6 +348,31 @@ def test_a_score_that_can_not_be_made_is_one_sentence_and_spends_nothing(study, 
     result = call(f"{line} {more}")
     assert result.exit_code == 1 and words in result.stderr, result.output
     assert len(result.stderr.strip().splitlines()) == 1 and book.spends == []
+
+
+def test_a_score_without_a_ledger_of_people_or_much_noise_says_so(study):
+    made = call(f"{FIT} --group id --epsilon 3 --out m.dpk")
+    assert made.exit_code == 0, made.output
+    told = call("score m.dpk patients.csv --metric r2 --epsilon 0.1").stderr  # from -inf to 1
+    assert "The model protects people" in told and "The noise is as large as the score" in told
+    told = call("score m.dpk patients.csv --epsilon 100 --group id").stderr
+    assert "note" not in told
+    assert "So does --metric mae" in score.too_wide("mse")
+    assert "mae" not in score.too_wide("accuracy")
+
+
+def test_a_fit_that_can_learn_nothing_says_so(study):
+    made = call("fit patients.csv --bounds days.toml --target days --epsilon 0.1 --report r.html")
+    assert made.exit_code == 0 and "warning: The model is a constant" in made.stderr
+    assert "No column. The model is a constant" in (study / "r.html").read_text(encoding="utf-8")
+    assert "constant" not in call(f"{FIT} --epsilon 0.1 --out m.dpk").stderr
+
+
+@pytest.mark.parametrize("text", ["{yes = 20, no = 1}", '{"yes": 20, "no": 1}'])
+def test_weights_of_classes_are_written_as_in_toml_or_json(text):
+    found = options._settings([f"class_weight={text}"], PrivateKernelClassifier)
+    assert found == {"class_weight": {"yes": 20, "no": 1}}
+    assert options._by_level({"1": 20, "x": 1}, Levels((0, 1))) == {1: 20, "x": 1}
 
 
 def test_probabilities_of_a_loss_for_decisions_are_named(study):
@@ -367,7 +404,7 @@ def test_a_fit_says_what_is_known_of_its_quality_and_why_shares_are_left_out(stu
     unasked = call(f"{FIT} --epsilon 0.5 --out u.dpk --no-counts").stdout
     assert "shares" not in unasked
     labels = call("fit patients.csv --bounds sick.toml --target sick --out c.dpk").stdout
-    assert "quality  no number was released with this model" in labels
+    assert "quality  no number was released with this model; `dpkernel score`" in labels
 
 
 def test_a_template_shows_how_to_say_how_a_file_of_text_is_written(study):
@@ -394,6 +431,17 @@ def test_a_paragraph_of_help_is_broken_by_the_terminal_alone(study, monkeypatch)
     first = next(i for i, line in enumerate(shown) if line.startswith("It counts"))
     paragraph = shown[first : shown.index("", first)]
     assert len(paragraph) > 4 and min(map(len, paragraph[:-1])) > 40
+
+
+def test_lines_end_between_words_on_a_terminal_alone(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "60")
+    text = "a few words " * 9 + "/a/long/path-that/stays" * 3
+    output.Output().say(text)
+    assert capsys.readouterr().out == f"{text}\n"
+    monkeypatch.setenv("FORCE_COLOR", "1")  # a terminal, as rich sees it
+    output.Output().note(text)
+    lines = capsys.readouterr().err.split("\n")
+    assert " ".join(lines).split() == text.split() and max(map(len, lines[:-2])) <= 60
 
 
 def test_flags_are_shown_without_a_type(study):

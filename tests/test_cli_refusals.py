@@ -20,6 +20,8 @@ from dpkernel.proof.reproduce import CLAIMS, FIGURES
 @pytest.fixture
 def study(tmp_path, monkeypatch):
     write_study(tmp_path, 60)
+    (tmp_path / "book.csv").write_bytes(b"PK\x03\x04\x14\x00\x06\x00,")
+    (tmp_path / "typo.toml").write_text("[columns.days]\nlow = 0\nhigh = 9\nmising = 5\n")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -73,6 +75,8 @@ FIT = "fit patients.csv --bounds days.toml --target days --estimator PrivateKern
         (f"{FIT} --ledger none.db", "dpkernel ledger create"),
         (f"{FIT} --ledger patients.csv", "not a ledger"),
         (f"{FIT} --format xlsx", "unknown ending"),
+        ("fit book.csv --bounds days.toml --target days", "is a spreadsheet or an archive"),
+        ("fit patients.csv --bounds typo.toml --target days", "It has 'mising'."),
         (f"{FIT} --strict", "can't be read as bounds.toml declares it"),
         (f"{FIT} --decimal x", "--decimal must be a dot or a comma"),
         (f"{FIT} --thousands .", "different signs"),

@@ -434,6 +434,7 @@ def test_a_column_of_texts_that_bounds_by_name_do_not_declare_is_named():
             NAMES,
             "the column 'c' is missing in them. Declare it, or leave it",
         ),
+        ({"a": (0, 1), "b": (0, 1)}, ["a", "a", "b"], "two columns have the same name"),
         ({"a": (0, 1)}, None, "they name 1 columns, and X has 3 without names. Behind a"),
         ({"a": (0, 1), "b": (0, 1), "c": 3}, NAMES, "for column 'c'. Got int"),
         ({"a": (0, 1), "b": (2, 1), "c": (0, 1)}, NAMES, "for column 'b': .*low < high"),

@@ -1212,8 +1212,14 @@ def test_the_number_of_places_is_stated_once(tmp_path):
     assert "--n-max is 50, but bounds.toml states n_max = 60" in refused.stderr
     (tmp_path / "bounds.toml").write_text(f"n_max = 0.5\n{BOUNDS}", encoding="utf-8")
     assert "'n_max' of bounds.toml must be a whole number" in fit_visits(tmp_path).stderr
-    given = ("--rows", 300, "--epsilon", 2, "--columns", 2, "--repetitions", 1, "--json")
+    given = ("--rows", 300, "--epsilon", 2, "--columns", 2, "--repetitions", 1)
     given += ("--estimator", "PrivateKernelRidge")
+    template = BOUNDS.replace("low = 0\nhigh = 1000\n", "")  # the ids, as the template has them
+    (tmp_path / "bounds.toml").write_text(template, encoding="utf-8")
+    target = ("--bounds", tmp_path / "bounds.toml", "--target", "days")
+    of_people = inside("plan", *given, *target, "--group", "patient")
+    assert "people" in of_people.stdout.splitlines()[1], of_people.stderr
+    given += ("--json",)
     told = [inside("plan", *given, "--neighbours", one) for one in ("zero-out", "add-remove")]
     errors = [json.loads(one.stdout)["expected"][0]["relative_error"] for one in told]
     assert abs(errors[1] - errors[0]) < 0.1

@@ -1233,6 +1233,27 @@ def test_scores_are_near_the_truth_and_their_intervals_hold(metric, neighbours):
     assert isinstance(found, PrivateScore) and metric in str(found)
 
 
+def test_one_of_several_quantiles_is_scored():
+    one, y = example("real")
+    several = Fixed(np.column_stack([one.predictions - 1, one.predictions]))
+    several.quantile = [0.1, 0.3]
+    options = {"y_bounds": (-1, 1), "quantile": 0.3, "noise": SeededNoise(0)}
+    scores = [private_score(model, ROWS, y, "pinball", **options).value for model in (one, several)]
+    assert scores[0] == scores[1]
+    with pytest.raises(ParameterError, match="must be one of the model's quantiles 0.1, 0.3"):
+        private_score(several, ROWS, y, "pinball", **{**options, "quantile": 0.5})
+
+
+def test_a_pipeline_is_scored_as_its_last_step_is():
+    model, y = example("real")
+    behind = Fixed(model.predictions)
+    behind.steps_, model.quantile = [("first", None), ("last", model)], 0.3
+    options = {"y_bounds": (-1, 1), "noise": SeededNoise(0)}
+    scores = [private_score(one, ROWS, y, "pinball", **options) for one in (model, behind)]
+    assert scores[0].value == scores[1].value
+    assert private_score(model, ROWS, y, "pinball", **options, quantile=0.9) != scores[0]
+
+
 def test_scores_are_noisy_and_charged():
     model, y = example("real")
     ledger = Ledger(budget=Budget(1.0, 1e-6))

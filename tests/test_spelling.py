@@ -78,6 +78,14 @@ def test_limits_are_read_as_their_number_only_where_that_is_declared():
     assert np.array_equal(found, [0.5, 300, 2.5, 7, NAN, NAN, 5], equal_nan=True)
 
 
+def test_a_unit_may_stand_behind_a_number_where_it_is_declared():
+    texts = ["98 %", "98%", "97,5 %", " 96 ", "<90 %", "%", "9%8", "98 mg", "1e2%"]
+    assert np.isnan(numbers(["98 %"])).all()
+    found = numbers(texts, COMMA, limits=True, unit="%")
+    assert np.array_equal(found, [98, 98, 97.5, 96, 90, NAN, NAN, NAN, 100], equal_nan=True)
+    assert numbers(["5 MG/L", "5 mg/l"], unit="mg/l").tolist() == [5, 5]
+
+
 def test_numbers_that_are_no_texts_are_left_as_they_are():
     assert numbers([5.8, 3, None], GERMAN)[:2].tolist() == [5.8, 3.0]
     assert numbers(np.array([1.5, 2.0]), GERMAN).tolist() == [1.5, 2.0]
@@ -305,6 +313,10 @@ def test_compressed_files_are_read_and_damaged_ones_refused(tmp_path, schema, en
         ("low = 2020-01-01\nhigh = 2021-01-01\nformat = 3", "whole date"),
         ("low = 2020-01-01\nhigh = 2021-01-01\nmissing = 5", "must be a date"),
         ("low = 2020-01-01\nhigh = 2021-01-01\nlimits = true", "no use"),
+        ("low = 2020-01-01\nhigh = 2021-01-01\nunit = 'd'", "no use"),
+        ("levels = ['a']\nunit = '%'", "no use"),
+        ("low = 0\nhigh = 1\nunit = 5", "stands behind its numbers"),
+        ("low = 0\nhigh = 1\nunit = ',5'", "may not begin with a digit"),
         ("low = 0\nhigh = 1\nindicator = 1", "true or false"),
         ("levels = ['a']\nindicator = true", "no use"),
         ("low = 0\nhigh = 1\nempty = 'NA'", "list of different texts"),

@@ -193,6 +193,7 @@ def template(table: TableFile, written: Mapping[str, str]) -> str:
         '# does. With missing = "private median" the fit finds it for a part of its budget.',
         "# 'indicator = true' adds a column that is 1 where a value is missing.",
         "# 'limits = true' reads <0.5 as 0.5. 'empty = [-9]' lists values that stand for missing ones.",
+        "# unit = '%' reads 97 % as 97.",
         "",
         "ignore = []  # names of columns that are not used",
         'empty = []  # texts that count as an empty cell in every column, for example "NA"',
@@ -242,6 +243,7 @@ def as_toml(declared: Schema, rules: Iterable[ColumnRule], written: Mapping[str,
             shown = _value(rule.missing) if plain else rule.shown(rule.missing)
             lines.append(f"missing = {shown}")
         lines += [f"{key} = true" for key in ("limits", "indicator") if getattr(rule, key)]
+        lines += [f"unit = {_value(rule.unit)}"] if rule.unit else []
         if rule.empty != declared.empty:
             lines.append(f"empty = {_value(list(rule.empty))}")
     return "\n".join(lines) + "\n"

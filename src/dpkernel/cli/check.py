@@ -65,7 +65,8 @@ def check(
     with output.progress(f"reading {data.name}") as tell:
         found = inspect_table(table, schema, tell, may_be_empty=hidden)
     output.say(_OWNER)
-    output.say(f"{one_line(table.name)}: {found.n_rows} rows")
+    whose = "" if found.n_people is None else f" of {found.n_people} people"
+    output.say(f"{one_line(table.name)}: {found.n_rows} rows{whose}")
     output.show(_table(found.columns, narrow=output.narrow))
     for counts in found.columns:
         for line in _remarks(counts):
@@ -79,6 +80,7 @@ def check(
     told: JSON = {
         "for_the_owner_only": True,
         "n_rows": found.n_rows,
+        "n_people": found.n_people,
         "columns": [_as_json(counts) for counts in found.columns],
         "refusals": refusals,
     }

@@ -19,12 +19,20 @@ from dpkernel.data.table_files.loading import open_declared
 from dpkernel.data.table_files.schema import middles
 from dpkernel.estimators.cell_counts import LABEL
 from dpkernel.foundations.types import Budget, Neighbours
-from dpkernel.outputs.cells import cell_lines, imputed_lines, imputed_values, unread_columns
+from dpkernel.outputs.cells import (
+    cell_lines,
+    constant_line,
+    imputed_lines,
+    imputed_values,
+    unread_columns,
+)
 from dpkernel.outputs.report.quality import free_figures, in_short
 from dpkernel.preprocessing.files import fit_table
 from dpkernel.privacy.resume import paid_budget
 
 Out = Annotated[Path, typer.Option(help="The model file to write.")]
+
+_UNKNOWN = "no number was released with this model; `dpkernel score` releases one, of other rows"
 
 
 def fit(
@@ -138,7 +146,7 @@ def fit(
     used = ", ".join(one_line(rule.name) for rule in schema.inputs)
     output.say(f"{'inputs':<8} {used} (`predict` needs these columns)")
     statistics = certificate.free_statistics
-    known_of_it = in_short(free_figures(statistics)) or "no number was released with this model"
+    known_of_it = in_short(free_figures(statistics)) or _UNKNOWN
     output.say(f"{'quality':<8} {known_of_it}")
     if counts and LABEL not in statistics:
         output.say(_without_shares(hidden, budget))
@@ -149,6 +157,9 @@ def fit(
             f"warning: most cells of column {name!r} could not be read, and the model learned nothing"
             " from them. `dpkernel check` shows the data's owner why."
         )
+    constant = constant_line(certificate)
+    if constant is not None:
+        output.note(f"warning: {constant}")
     stood_in = middles(schema)
     if stood_in:
         output.say(stood_in)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ import typer
 
 from dpkernel import estimators
 from dpkernel.cli.output import NOTHING_SPENT, Refusal
+from dpkernel.data.cells import Places
 from dpkernel.data.domain import Interval, Levels
 from dpkernel.data.table_files import Schema
 from dpkernel.foundations.errors import DPKernelError, ParameterError
@@ -220,6 +222,8 @@ def new_estimator(
         chosen = sorted(quantiles or [0.5])
         wanted["quantile"] = chosen[0] if len(chosen) == 1 else chosen
     given = _settings(settings or (), kind)
+    if isinstance(given.get("class_weight"), dict) and isinstance(target, Levels):
+        given["class_weight"] = _by_level(given["class_weight"], target)
     known = kind().get_params(deep=False)
     if budget.pure and "solver" in known and not {"accept", "solver"} & set(given):
         given["solver"] = "output"  # its noise has pure epsilon without an assumption
@@ -254,7 +258,7 @@ def relation_of(neighbours: str, n_max: int | None, known: int | None = None) ->
 
 
 def _settings(texts: Sequence[str], kind: Any) -> dict[str, Any]:
-    """Return NAME=VALUE texts as parameters. A value is written as in TOML, or is a plain word."""
+    """Return NAME=VALUE texts as parameters. A value is written as in TOML or JSON, or is a word."""
     known = [name for name in kind().get_params(deep=False) if name not in _RESERVED]
     found: dict[str, Any] = {}
     for text in texts:
@@ -264,12 +268,27 @@ def _settings(texts: Sequence[str], kind: Any) -> dict[str, Any]:
             raise ParameterError(
                 f"--set must be NAME=VALUE with one of {', '.join(known)}. Got {name!r}."
             )
-        try:
-            parsed = tomllib.loads(f"value = {value}")["value"]
-        except tomllib.TOMLDecodeError:
-            parsed = value
+        parsed = _parsed(value)
         found[name] = tuple(parsed) if isinstance(parsed, list) else parsed
     return found
+
+
+def _parsed(value: str) -> Any:
+    with contextlib.suppress(tomllib.TOMLDecodeError):
+        return tomllib.loads(f"value = {value}")["value"]
+    if value.lstrip().startswith("{"):
+        with contextlib.suppress(ValueError):
+            return json.loads(value)
+    return value
+
+
+def _by_level(weights: dict[str, Any], target: Levels) -> dict[Any, Any]:
+    """Return weights by declared level. Their keys are texts in TOML, also those of numbers."""
+    places = Places(target.values)
+    return {
+        key if places.of(key) < 0 else target.values[places.of(key)]: weight
+        for key, weight in weights.items()
+    }
 
 
 def declared_target(schema: Schema) -> Interval | Levels:

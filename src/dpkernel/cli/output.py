@@ -24,6 +24,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Any, NoReturn, get_type_hints
 
 import typer
@@ -63,6 +64,14 @@ def one_line(text: str) -> str:
     return visible(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
+def _wrapped(text: str, console: Console) -> str:
+    """Return a text with lines that end between words on a terminal, and else as it is."""
+    if not console.is_terminal:
+        return text
+    wrap = partial(textwrap.fill, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(wrap(line, max(console.width, 40)) for line in text.splitlines())
+
+
 class _Console(Console):
     """A console that lets the command decide what to do if the reader of a pipe has gone away."""
 
@@ -96,7 +105,7 @@ class Output:
     def say(self, text: str = "") -> None:
         """Print a line for people."""
         if not self.as_json and not self.quiet:
-            self._out.print(visible(text), markup=False)
+            self._out.print(_wrapped(visible(text), self._out), markup=False)
 
     def explain(self, text: str) -> None:
         """Print lines that start with a word of at most 12 letters, wrapped beside that word.
@@ -125,7 +134,7 @@ class Output:
     def note(self, text: str) -> None:
         """Print a line to standard error, beside the results."""
         if not self.quiet:
-            self._err.print(visible(text), markup=False)
+            self._err.print(_wrapped(visible(text), self._err), markup=False)
 
     @contextmanager
     def parts(self, what: str) -> Iterator[None]:
@@ -169,7 +178,7 @@ class Output:
             self._err.print(visible(traceback.format_exc()), markup=False)
         if self.as_json:
             self.raw(json.dumps({"ok": False, "error": text, **more}, indent=2) + "\n")
-        self._err.print(f"error: {visible(text)}", markup=False)
+        self._err.print(_wrapped(f"error: {visible(text)}", self._err), markup=False)
         raise typer.Exit(code)
 
     @contextmanager

@@ -46,6 +46,12 @@ def plan(
     quantile: options.Quantiles = None,
     neighbours: options.Relation = Neighbours.REPLACE_ONE.value,
     n_max: options.MostRecords = None,
+    group: Annotated[
+        str | None,
+        typer.Option(
+            help="The column with the ids of people, as for fit; --rows then counts people."
+        ),
+    ] = None,
     estimator: options.EstimatorName = None,
     settings: options.Settings = None,
     plot: Annotated[
@@ -60,7 +66,7 @@ def plan(
     and the rest is noise. How well your own table can be predicted is not known before a fit.
     `model.plan` in Python gives the same numbers.
     """
-    box, declared = _public_side(bounds, target, columns, task)
+    box, declared = _public_side(bounds, target, columns, task, group)
     task = options.task_of(task, declared)
     kind = options.estimator_class(task, estimator, pure=not delta)
     if plot is not None and plot.suffix not in (".png", ".svg", ".pdf"):
@@ -100,7 +106,7 @@ def plan(
                 )
     one = found[0]
     output.say(f"{kind.__name__}, {len(box)} inputs, delta = {delta:g}: {one.measure}")
-    output.show(_table(found, sizes, budgets))
+    output.show(_table(found, sizes, budgets, "people" if group else "rows"))
     output.say(f"A constant has 1, and {one.best:.2f} is the best possible. {one.assumption}")
     output.say("These are errors on made-up rows. Nothing was spent.")
     if plot is not None:
@@ -128,10 +134,10 @@ def _numbers(found: Outlook) -> dict[str, Any]:
 
 
 def _public_side(
-    bounds: Path | None, target: str | None, columns: int, task: str | None
+    bounds: Path | None, target: str | None, columns: int, task: str | None, group: str | None
 ) -> tuple[list[Interval], Interval | Levels]:
     if bounds is not None:
-        schema = read_schema(bounds, target)
+        schema = read_schema(bounds, target, group)
         box = [interval for rule in schema.inputs for interval in rule.intervals]
         return box, options.declared_target(schema)
     if columns < 1:
@@ -140,9 +146,9 @@ def _public_side(
     return [Interval(-1.0, 1.0)] * columns, declared
 
 
-def _table(found: list[Outlook], sizes: list[int], budgets: list[float]) -> Any:
+def _table(found: list[Outlook], sizes: list[int], budgets: list[float], whose: str) -> Any:
     table = Table(box=None, pad_edge=False)
-    table.add_column("rows", justify="right")
+    table.add_column(whose, justify="right")
     for value in budgets:
         table.add_column(f"epsilon {value:.3g}", justify="right")
     cells = iter(f"{one.relative_error:.2f} ± {one.spread:.2f}" for one in found)

@@ -18,8 +18,13 @@ from dpkernel.foundations.types import Neighbours, is_real
 from dpkernel.outputs.model_file import load
 from dpkernel.preprocessing import PrivatePipeline
 from dpkernel.selection import private_score
-from dpkernel.selection.losses import default_loss
+from dpkernel.selection.losses import default_score
 from dpkernel.selection.score import METRICS
+
+_ROWS = (
+    "note: The model protects people with all their rows, but this score protects single rows. If the"
+    " rows of the file have ids of people, score with --group."
+)
 
 
 def score(
@@ -28,8 +33,14 @@ def score(
     data: options.Data,
     metric: Annotated[
         str,
-        typer.Option(help=f"The score: {', '.join(METRICS)}; auto depends on the kind of model."),
+        typer.Option(
+            help=f"The score: {', '.join(METRICS)}; auto is mae for numbers, pinball for quantiles and"
+            " accuracy for classes."
+        ),
     ] = "auto",
+    quantile: Annotated[
+        float | None, typer.Option(help="Which quantile is scored, of a model of several.")
+    ] = None,
     epsilon: options.Epsilon = 0.5,
     delta: options.SharedDelta = None,
     out: Annotated[
@@ -67,11 +78,13 @@ def score(
             " private_score."
         )
     last = fitted.steps_[-1][1] if isinstance(fitted, PrivatePipeline) else fitted
-    quantile: Any = getattr(last, "quantile", None)
-    if quantile is not None and not is_real(quantile):
+    own: Any = getattr(last, "quantile", None)
+    if quantile is None and own is not None and not is_real(own):
         raise Refusal(
-            "A model of several quantiles has no single score. Fit and score each by itself."
+            "A model of several quantiles has no single score. Say which one with --quantile."
         )
+    if quantile is not None and (own is None or is_real(own)):
+        raise Refusal("--quantile is for a model of several quantiles.")
     goal = schema.target
     table = open_declared(
         data,
@@ -103,10 +116,10 @@ def score(
         fitted,
         X,
         y,
-        default_loss(last) if metric == "auto" else metric,
+        default_score(last) if metric == "auto" else metric,
         budget,
         y_bounds=goal.values if isinstance(goal.values, Interval) else None,
-        quantile=quantile if is_real(quantile) else None,
+        quantile=own if is_real(own) else quantile,
         neighbours=neighbours,
         ledger=book,
         groups=loaded.groups,
@@ -129,6 +142,10 @@ def score(
     output.explain(str(found.certificate))
     output.say()
     output.say(f"{'score':<12} {told}")
+    if found.high - found.low >= abs(found.value):
+        output.note(too_wide(found.metric))
+    if group is None and fitted.certificate_.unit == "group":
+        output.note(_ROWS)
     for name, place in written.items():
         output.say(f"{name:<12} {place}")
     if ledger is None:
@@ -144,6 +161,15 @@ def score(
             "epsilon": found.certificate.epsilon,
             "delta": found.certificate.delta,
         }
+    )
+
+
+def too_wide(metric: str) -> str:
+    """Return what would make an interval narrower that says next to nothing."""
+    calmer = " So does --metric mae: its noise grows with the range of the target, not its square."
+    return (
+        "note: The noise is as large as the score itself. More rows or a larger --epsilon make the"
+        f" interval narrower.{calmer if metric == 'mse' else ''}"
     )
 
 

@@ -125,6 +125,10 @@ def columns_of(bounds: Any, n_columns: int, names: Any, owner: str) -> tuple[Col
         if names is None and len(bounds) == n_columns:
             names = list(bounds)
         missing = [] if names is None else [name for name in names if name not in bounds]
+        if names is not None and len(set(names)) < len(names):
+            raise ParameterError(
+                f"The 'bounds' of {owner} are given by name, but two columns have the same name."
+            )
         if names is None or missing:
             what = (
                 f"the column {missing[0]!r} is missing in them. Declare it, or leave it out of X. A"

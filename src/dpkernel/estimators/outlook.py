@@ -101,7 +101,7 @@ class Outlook:
         """What the number assumes, as a sentence."""
         scored = self.measure == MEASURES["classification"]
         what = "very smooth function of {} correlated" if scored else "smooth function of {}"
-        whose = " of a score that decides on the class" if scored else ""
+        whose = " of a score that decides between equally frequent classes" if scored else ""
         return (
             f"A {what.format(self.n_inputs)} inputs that fill their ranges evenly is assumed to"
             f" explain {self.effect:.0%} of the variance{whose}; how well a real table can be"

@@ -2,6 +2,9 @@
 
 ``import dpkernel.ledger`` gives the module ``dpkernel.privacy.ledger`` itself, not a copy. So
 programs and pickles written before version 0.3 continue to work.
+
+The two classes follow the protocols of ``importlib`` and have no base classes, because importing those
+takes much of the time in which a command can't yet answer Ctrl-C.
 """
 
 from __future__ import annotations
@@ -9,10 +12,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec, spec_from_file_location
 from types import ModuleType
+from typing import Any
 
 ROOM_OF = {
     **dict.fromkeys(
@@ -30,7 +33,7 @@ ROOM_OF = {
 }
 
 
-class OldPaths(MetaPathFinder):
+class OldPaths:
     """Finds a module in its room if it is imported by its old name."""
 
     def find_spec(
@@ -47,10 +50,11 @@ class OldPaths(MetaPathFinder):
         if rest.endswith(".__main__"):  # python -m runs the file under the requested name
             return spec_from_file_location(name, now.origin)
         is_package = now.submodule_search_locations is not None
-        return ModuleSpec(name, _SameModule(now), origin=now.origin, is_package=is_package)
+        loader: Any = _SameModule(now)
+        return ModuleSpec(name, loader, origin=now.origin, is_package=is_package)
 
 
-class _SameModule(Loader):
+class _SameModule:
     def __init__(self, now: ModuleSpec) -> None:
         self.now = now
 

@@ -1,8 +1,9 @@
-"""What a fit released about the cells of its table, in words."""
+"""What a fit released about the cells of its table, and whether it learned anything, in words."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,9 +13,13 @@ from dpkernel.data.table_files.schema import STATES, Schema
 from dpkernel.estimators.cell_counts import LABEL
 from dpkernel.foundations.types import is_real
 from dpkernel.preprocessing import PrivateImputer, PrivatePipeline
+from dpkernel.privacy.certificate import Certificate
 
 _CLEAR = 3.0  # deviations of the noise above which a share is told
 _IN_95 = 1.96  # deviations of the noise within which it lies in 95 % of cases
+_CONSTANT = re.compile(
+    r"(mean|location)(, target \d+)?"
+)  # releases of a regressor that uses no input
 _MOST = 0.5  # share of unreadable cells that is warned of
 
 
@@ -87,3 +92,15 @@ def unread_columns(statistics: Mapping[str, Any]) -> list[str]:
         return []
     shares = statistics[LABEL]["shares"]
     return [name for name, one in shares.items() if one.get("unreadable", 0.0) > _MOST]
+
+
+def constant_line(certificate: Certificate) -> str | None:
+    """Return a sentence if the model is a constant, because the budget sufficed for no more."""
+    own = {release.label.removeprefix("model: ") for release in certificate.releases} - {LABEL}
+    own = {label for label in own if not label.startswith("missing values: ")}
+    if not own or not all(_CONSTANT.fullmatch(label) for label in own):
+        return None
+    return (
+        "The model is a constant: with so few records and so small an epsilon nothing else can be"
+        " learned, and each prediction is the same. `dpkernel plan` says what more of either would give."
+    )

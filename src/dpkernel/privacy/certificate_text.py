@@ -71,7 +71,7 @@ def lines_of(certificate: Certificate) -> list[tuple[str, str]]:
         QUANTITIES.get(move.formula, f"{release.label} ({move.formula})")
         for move, release in zip(moves, certificate.releases, strict=True)
     )
-    sensitivities = dict.fromkeys(f"{move.value:.6g} ({move.formula})" for move in moves)
+    formulas = dict.fromkeys(move.formula for move in moves)
     return [
         (f"{certificate.subject}:", f"{claim} ({verdict})"),
         ("protects", protects),
@@ -97,7 +97,7 @@ def lines_of(certificate: Certificate) -> list[tuple[str, str]]:
             "relative to what one record can change: "
             + ", ".join(f"{r.title}: {_relative(r.mechanism)}" for r in certificate.releases),
         ),
-        ("sensitivity", ", ".join(sensitivities)),
+        ("sensitivity", f"from the formulas {', '.join(formulas)}; the JSON has their values"),
         (
             "arithmetic",
             f"{certificate.sampler}, {certificate.generator};"

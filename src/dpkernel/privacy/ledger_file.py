@@ -130,7 +130,7 @@ class FileStore:
         if settings is None or self.read_only:
             raise LedgerError(
                 f"{self.path.name} holds no data set {dataset!r}, only {known}. To add one, state its"
-                " ceiling: budget=Budget(...)."
+                " ceiling: budget=Budget(...), or `dpkernel ledger create`."
             )
         settings = replace(settings, parts=canonical_names(settings.parts, "parts"))
         with self._transaction(connection):

@@ -142,6 +142,21 @@ def default_loss(estimator: Any) -> str:
     return "pinball" if hasattr(estimator, "quantile") else "mse"
 
 
+def last_step(model: Any) -> Any:
+    """Return the last step of a fitted private pipeline, or another model itself."""
+    return getattr(model, "steps_", [("", model)])[-1][1]
+
+
+def default_score(model: Any) -> str:
+    """Return the name of the score that is the default for a model of this kind.
+
+    For numbers it is the mean absolute error. The noise of a squared error is as large as the square of
+    the declared range allows, which hides the errors of most models.
+    """
+    name = default_loss(last_step(model))
+    return "mae" if name == "mse" else name
+
+
 def one_column(y: Any) -> Any:
     """Return y as an array of numbers, or of cells as they are. A single column becomes a vector."""
     values = untouched(y, whole=True)

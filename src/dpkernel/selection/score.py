@@ -38,7 +38,8 @@ from dpkernel.selection.losses import (
     STEPS,
     RowLoss,
     check_rows,
-    default_loss,
+    default_score,
+    last_step,
     loss_sensitivity,
     one_column,
     places_of,
@@ -115,7 +116,7 @@ def private_score(
     X, y : table and target
         The rows to score, without weights. A Dask table is read into memory.
     metric : {"auto", "mse", "mae", "r2", "pinball", "accuracy", "log_loss", "auc"}
-        The score. "auto" depends on the kind of model.
+        The score. "auto" is "mae" for numbers, "pinball" for quantiles and "accuracy" for classes.
     budget : Budget or (epsilon, delta)
         The budget of the score.
     y_bounds : (low, high) or a list of pairs, optional
@@ -126,7 +127,8 @@ def private_score(
         Losses above this bound count as the bound. By default it is the largest loss that ``y_bounds``
         allow, and 5 for log-loss. A smaller bound means less noise.
     quantile : float, optional
-        The quantile of the pinball loss. By default it is the one of the model.
+        The quantile of the pinball loss. By default it is the one of the model. Of a model of several
+        quantiles, it says which one is scored.
     positive : optional
         The class that AUC ranks high. By default it is the second of the model's ``classes_``.
     bins : int
@@ -185,7 +187,7 @@ def private_score(
     if not is_real(confidence) or not 0 < confidence < 1:
         allowed = "a float in the range (0, 1)"
         raise ParameterError(parameter_message(owner, "confidence", allowed, confidence))
-    name = default_loss(model) if metric == "auto" else metric
+    name = default_score(model) if metric == "auto" else metric
     if name not in METRICS:
         allowed = "one of 'auto', " + ", ".join(repr(known) for known in METRICS)
         raise ParameterError(parameter_message(owner, "metric", allowed, metric))
@@ -212,7 +214,8 @@ def private_score(
     if name in ("mse", "mae", "r2", "pinball") and not np.isfinite(as_floats(y, "y")).all():
         raise DataError("y contains NaN or infinity. Nothing was spent.")
     target = target_of(model, y_bounds)
-    own = getattr(model, "quantile", 0.5)
+    own = getattr(last_step(model), "quantile", 0.5)
+    asked = _of_quantile(model, quantile)
     q = quantile if quantile is not None else own if is_real(own) else 0.5
 
     def ask() -> _Mean | _RSquared | _Area:
@@ -226,7 +229,7 @@ def private_score(
             assert target is not None
             sums = scored.each(lambda X, y: _error_and_target(loss, target, model, X, y))
             return _RSquared(sums, loss.bound / target.half_width**2, relation, request)
-        counts = scored.each(lambda X, y: loss.counts(model, X, y))
+        counts = scored.each(lambda X, y: loss.counts(asked, X, y))
         return _Mean(loss, counts, relation, request, population)
 
     query = _in_own_words(model, ask)
@@ -248,6 +251,28 @@ def private_score(
     )
     value, low, high = (float(number) for number in found)
     return PrivateScore(name, value, low, high, len(scored), certificate)
+
+
+class _OneQuantile:
+    """One quantile of a model of several."""
+
+    def __init__(self, model: Any, place: int) -> None:
+        self._model, self._place = model, place
+
+    def predict(self, X: Any) -> Any:
+        return self._model.predict(X)[:, self._place]
+
+
+def _of_quantile(model: Any, quantile: float | None) -> Any:
+    """Return what predicts the quantile: the model itself, or one of its several quantiles."""
+    own = getattr(last_step(model), "quantile", 0.5)
+    levels = np.atleast_1d(np.asarray(own, dtype=object)).tolist()
+    if quantile is None or len(levels) == 1:
+        return model
+    if quantile not in levels:
+        allowed = f"one of the model's quantiles {', '.join(map(str, levels))}"
+        raise ParameterError(parameter_message("private_score", "quantile", allowed, quantile))
+    return _OneQuantile(model, levels.index(quantile))
 
 
 class _Rows:
@@ -468,6 +493,8 @@ def _cells(model: Any, X: Any, y: Array, positive: Any, bins: Any) -> IntArray:
         raise ParameterError(
             parameter_message("private_score", "bins", "an int from 2 to 1024", bins)
         )
+    if not hasattr(model, "classes_"):
+        raise DataError("The metric 'auc' is for two classes, and the model predicts numbers.")
     if len(model.classes_) != 2:
         count = len(model.classes_)
         raise DataError(f"The metric 'auc' is for two classes, and the model has {count}.")

@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
 
-from dpkernel.data.cells import is_id, is_missing
+from dpkernel.data.cells import identity, is_id, is_missing
 from dpkernel.data.domain import Levels
 from dpkernel.data.table_files.readers import TableFile, Tell
 from dpkernel.data.table_files.schema import (
@@ -26,11 +26,20 @@ from dpkernel.data.table_files.schema import (
     Schema,
     other_delimiter,
 )
-from dpkernel.data.table_files.spelling import PLAIN, Cells, Spelling, days, numbers
+from dpkernel.data.table_files.spelling import (
+    PLAIN,
+    Cells,
+    Spelling,
+    days,
+    is_unit,
+    numbers,
+    unit_behind,
+)
 from dpkernel.foundations.types import Array
 
 _SAMPLE = 2000  # cells per column that are kept to find out how they could be read
 _SHAPES = 3
+_RARE = 0.02  # share of the texts below which what stands behind a number is no unit
 _REPLACED = "\ufffd"  # what stands for bytes that are no text
 
 
@@ -72,16 +81,20 @@ class ColumnCounts:
             return "pass --encoding latin-1, or the encoding in which the file was written"
         if isinstance(self.rule.values, Levels):
             return self._advice_on_levels(self.rule.values)
+        unit = "" if self.rule.format else _unit_of(self.sample)
         steps, rest, spelling = [], self.sample, self.spelling
-        for advice, other, read in self._ways():
+        for advice, other, read in self._ways(unit):
             found = np.isnan(read(rest))
             if 2 * np.count_nonzero(found) < len(rest):
-                steps, rest, spelling = [advice], _only(rest, found), other
+                steps = [*self._advice_on(unit), advice] if advice else self._advice_on(unit)
+                rest, spelling = _only(rest, found), other
                 break
-        if self.rule.format is None and not self.rule.limits:
-            found = np.isnan(numbers(rest, spelling, limits=True))
+        if self.rule.format is None:
+            found = np.isnan(numbers(rest, spelling, limits=True, unit=unit or self.rule.unit))
             if not found.all():
-                steps, rest = [*steps, "state limits = true"], _only(rest, found)
+                steps = steps or self._advice_on(unit)
+                steps = steps if self.rule.limits else [*steps, "state limits = true"]
+                rest = _only(rest, found)
         return _listed([*steps, *_codes_of(rest)])
 
     def _advice_on_levels(self, levels: Levels) -> str:
@@ -95,17 +108,43 @@ class ColumnCounts:
         more = ["declare their levels, or a 'missing' level that stands for them"] if rest else []
         return _listed([*_codes_of(self.sample), *more]) or ""
 
-    def _ways(self) -> Iterator[tuple[str, Spelling, Callable[[list[str]], Array]]]:
+    def _advice_on(self, unit: str) -> list[str]:
+        """Return how to declare a unit. Its letters are not quoted, because they come from cells."""
+        if not unit:
+            return []
+        shown = (
+            "the text behind the numbers as unit" if _LETTER.search(unit) else f'unit = "{unit}"'
+        )
+        share = sum(unit_behind(text) == unit for text in self.sample) / len(self.sample)
+        whole = 2 * share * self.unreadable > self.n_rows
+        return [f"state {shown}" + ("" if whole else ", if all numbers of the column are in it")]
+
+    def _ways(self, unit: str) -> Iterator[tuple[str, Spelling, Callable[[list[str]], Array]]]:
         """Yield ways to read the column that are not declared: advice, spelling and reader."""
+        read = partial(numbers, limits=self.rule.limits, unit=unit or self.rule.unit)
+        if unit:
+            yield "", self.spelling, partial(read, spelling=self.spelling)
         for option, spelling in _SPELLINGS.items():
-            limits = self.rule.limits
-            yield f"pass {option}", spelling, partial(numbers, spelling=spelling, limits=limits)
+            if spelling == _COMMA:
+                commas, groups = (
+                    np.isfinite(read(self.sample, spelling=way)) for way in (_COMMA, _GROUPED)
+                )
+                if commas.any() and not np.any(commas & ~groups):
+                    yield _EITHER, _GROUPED, partial(read, spelling=_GROUPED)
+            yield f"pass {option}", spelling, partial(read, spelling=spelling)
         own = self.rule.format if isinstance(self.rule.format, tuple) else (self.rule.format,)
         for how, pattern in _DATES.items():
             listed = ", ".join(f'"{one}"' for one in (*own, pattern))
             named = f"state low and high as dates{how}"
             advice = named if self.rule.format is None else f"state format = [{listed}]"
             yield advice, self.spelling, partial(days, pattern=pattern)
+
+
+def _unit_of(texts: list[str]) -> str:
+    """Return what most often stands behind the numbers of the texts, unless that is rare."""
+    units = Counter(unit for unit in map(unit_behind, texts) if unit and is_unit(unit))
+    found, count = units.most_common(1)[0] if units else ("", 0)
+    return found if count >= _RARE * len(texts) else ""
 
 
 def _only(texts: list[str], kept: Array) -> list[str]:
@@ -125,11 +164,16 @@ def _listed(steps: list[str]) -> str | None:
 # texts that stand for missing values in many files, in lower case
 _CODES = {"na", "n/a", "#n/a", "n.a.", "k.a.", "null", "none", "nil", "missing", "unknown"}
 _CODES |= {"unbekannt", "inconnu", "fehlt", "-", "--", "---", ".", "..", "?", "*", "/"}
+_LETTER = re.compile(r"[^\W\d_]")
+_COMMA, _GROUPED = Spelling(","), Spelling(".", ",")
+_EITHER = (
+    "pass --thousands ',' if 1,234 is more than a thousand here, or --decimal ',' if it is not"
+)
 _SPELLINGS = {
-    "--decimal ','": Spelling(","),
+    "--decimal ','": _COMMA,
     "--decimal ',' --thousands '.'": Spelling(",", "."),
     "--decimal ',' --thousands ' '": Spelling(",", " "),
-    "--thousands ','": Spelling(".", ","),
+    "--thousands ','": _GROUPED,
     "--thousands ' '": Spelling(".", " "),
 }
 _DATES = {
@@ -147,6 +191,7 @@ class Inspection:
     n_rows: int
     columns: list[ColumnCounts]
     refusals: list[str]
+    n_people: int | None = None
 
 
 def inspect_table(
@@ -160,6 +205,7 @@ def inspect_table(
     rules = [rule for rule in schema.rules if table.header.count(rule.name) == 1]
     found = [ColumnCounts(rule) for rule in rules]
     n_rows = nobody = strange = 0
+    people: set[Hashable] = set()
     group = [schema.group] if schema.group and table.header.count(schema.group) == 1 else []
     names = [rule.name for rule in rules] + group
     for columns in table.read(names, tell) if rules else ():
@@ -169,6 +215,7 @@ def inspect_table(
         ids = schema.ids(columns) if group else []
         known = [cell for cell in ids if not is_missing(cell)]
         nobody += len(ids) - len(known)
+        people.update(identity(cell) for cell in known if is_id(cell))
         strange += sum(not is_id(cell) for cell in known)
     if nobody:
         refusals.append(f"{nobody} rows have no id in the column {schema.group!r}.")
@@ -194,7 +241,7 @@ def inspect_table(
             refusals.append(
                 f"{lost} labels of the target {rule.name!r} are not among its declared levels."
             )
-    return Inspection(n_rows, found, refusals)
+    return Inspection(n_rows, found, refusals, len(people) if group else None)
 
 
 def _wrong_columns(table: TableFile, schema: Schema) -> list[str]:

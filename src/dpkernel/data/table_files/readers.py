@@ -123,6 +123,9 @@ def _checked_encoding(name: str | None) -> str:
     return name
 
 
+_ZIP = "PK\x03\x04"  # how a spreadsheet of Excel or LibreOffice begins
+
+
 def _open_csv(path: Path, separator: str, encoding: str) -> TableFile:
     # an invalid byte becomes a replacement character, so that no file is refused because of a cell
     raw = path.open("rb")
@@ -134,6 +137,12 @@ def _open_csv(path: Path, separator: str, encoding: str) -> TableFile:
         file.close()
         raise DataError(f"{path.name} is empty: its first line must name the columns.")
     names = tuple(name.strip() for name in header)
+    if names[0].startswith(_ZIP):
+        file.close()
+        raise DataError(
+            f"{path.name} is a spreadsheet or an archive, whatever its name says. Save a spreadsheet"
+            " as CSV in UTF-8."
+        )
     if any("\0" in name for name in names):
         file.close()
         raise DataError(

@@ -24,6 +24,7 @@ An example::
     high = 300
     empty = [-9]                    # in this column, -9 counts as an empty cell
     limits = true                   # "<0.5" and ">300" count as 0.5 and 300
+    unit = "mg/l"                   # may stand behind the number
     indicator = true                # a second column is 1 where the value is missing
 
     [columns.admitted]
@@ -70,6 +71,7 @@ from dpkernel.data.table_files.spelling import (
     day,
     days,
     is_date_format,
+    is_unit,
     numbers,
 )
 from dpkernel.foundations.errors import CertificateError, DataError, ParameterError
@@ -83,7 +85,7 @@ IMPUTED = {"private median": "median", "private mean": "mean"}
 Empty = tuple[str | float, ...]
 Reading = Mapping[str, tuple[Any, IntArray]]  # what the cells say, and what became of each
 WRITTEN = ("delimiter", "decimal", "thousands", "encoding")
-_KEYS = {"low", "high", "levels", "missing", "format", "limits", "indicator", "empty"}
+_KEYS = {"low", "high", "levels", "missing", "format", "limits", "unit", "indicator", "empty"}
 
 
 @dataclass(frozen=True)
@@ -93,8 +95,9 @@ class ColumnRule:
     ``values`` is an Interval, Levels, or None for numbers without bounds. None is for new rows of a
     model that declares no bounds; the model then refuses missing values. A column of dates has a
     ``format``, and its interval counts days since 1970-01-01. With ``limits``, a number may follow
-    a sign such as "<". With ``indicator``, a second encoded column is 1 where a cell is missing or
-    can't be read. The texts and numbers in ``empty`` count as missing.
+    a sign such as "<". ``unit`` is a text that may stand behind a number. With ``indicator``, a second
+    encoded column is 1 where a cell is missing or can't be read. The texts and numbers in ``empty``
+    count as missing.
     """
 
     name: str
@@ -104,13 +107,17 @@ class ColumnRule:
     limits: bool = False
     indicator: bool = False
     empty: Empty = ()
+    unit: str = ""
 
     def __post_init__(self) -> None:
         flags = (self.limits, self.indicator)
         fine = all(isinstance(flag, bool) for flag in flags) and (
             self.format is None or is_date_format(self.format)
         )
-        if not fine or (isinstance(self.values, Levels) and (any(flags) or self.format)):
+        fine = fine and is_unit(self.unit)
+        if not fine or (
+            isinstance(self.values, Levels) and (any(flags) or self.format or self.unit)
+        ):
             raise ParameterError(f"The rules of column {self.name!r} contradict each other.")
         if self.missing is None:
             return
@@ -198,7 +205,7 @@ class ColumnRule:
 
     def _read_numbers(self, cells: Cells, spelling: Spelling) -> tuple[Array, IntArray]:
         if self.format is None:
-            found = numbers(cells, spelling, limits=self.limits)
+            found = numbers(cells, spelling, limits=self.limits, unit=self.unit)
         else:
             found = days(cells, self.format)
         states = np.where(np.isnan(found), UNREADABLE, READ)
@@ -230,7 +237,7 @@ class ColumnRule:
     def to_dict(self) -> JSON:
         """Return the rule as JSON values."""
         found: JSON = {"name": self.name, "missing": self.missing}
-        for key in ("format", "limits", "indicator"):
+        for key in ("format", "limits", "unit", "indicator"):
             value = getattr(self, key)
             if value:
                 found[key] = list(value) if isinstance(value, tuple) else value
@@ -241,7 +248,8 @@ class ColumnRule:
     @classmethod
     def from_dict(cls, data: JSON) -> ColumnRule:
         """Return the rule described by JSON values."""
-        more: JSON = {key: data[key] for key in ("format", "limits", "indicator") if key in data}
+        keys = ("format", "limits", "unit", "indicator")
+        more: JSON = {key: data[key] for key in keys if key in data}
         if isinstance(more.get("format"), list):
             more["format"] = tuple(more["format"])
         more["empty"] = _empty(data.get("empty", []), f"column {data['name']!r}")
@@ -507,14 +515,15 @@ def _declared_target(
 
 def _rule(name: str, table: Any, file: str, empty: Empty) -> ColumnRule:
     if not isinstance(table, dict) or set(table) - _KEYS:
+        strange = f" It has {min(set(table) - _KEYS)!r}." if isinstance(table, dict) else ""
         raise ParameterError(
             f"Column {name!r} of {file} must be a table with low and high, or levels, and optionally"
-            " missing, empty, format, limits and indicator."
+            f" missing, empty, format, limits, unit and indicator.{strange}"
         )
     if not table:
         raise ParameterError(
             f"Column {name!r} of {file} is not filled in. State low and high, or levels, or list the"
-            " column in 'ignore'."
+            " column in 'ignore'. A column with the ids of people belongs in --group."
         )
     levels, low, high = (table.get(key) for key in ("levels", "low", "high"))
     if (levels is None) == (low is None or high is None):
@@ -556,6 +565,14 @@ def _reading(name: str, table: JSON, file: str) -> JSON:
             raise ParameterError(f"'{key}' of column {name!r} of {file} must be true or false.")
         if value and "levels" in table:
             raise ParameterError(f"Column {name!r} of {file} has levels, so '{key}' has no use.")
+    found["unit"] = unit = table.get("unit", "")
+    if not is_unit(unit):
+        raise ParameterError(
+            f"'unit' of column {name!r} of {file} must be the text that stands behind its numbers, for"
+            ' example "%", and may not begin with a digit, a sign, a dot or a comma.'
+        )
+    if unit and "levels" in table:
+        raise ParameterError(f"Column {name!r} of {file} has levels, so 'unit' has no use.")
     ends = [table.get(key) for key in ("low", "high")]
     dated = [isinstance(end, datetime.date) for end in ends]
     pattern = table.get("format", ISO if any(dated) else None)
@@ -566,8 +583,9 @@ def _reading(name: str, table: JSON, file: str) -> JSON:
             f"Column {name!r} of {file} is a column of dates, so its low and high must be dates, for"
             " example low = 2020-01-01."
         )
-    if found["limits"]:
-        raise ParameterError(f"Column {name!r} of {file} holds dates, so 'limits' has no use.")
+    for key in ("limits", "unit"):
+        if found[key]:
+            raise ParameterError(f"Column {name!r} of {file} holds dates, so '{key}' has no use.")
     pattern = tuple(pattern) if isinstance(pattern, list) else pattern
     if not is_date_format(pattern):
         raise ParameterError(

@@ -28,6 +28,7 @@ _DAY = datetime.timedelta(days=1)
 _BLANKS = " \u00a0\u2009\u202f"  # blanks that stand between groups of digits
 _WORDS = {"nan", "inf", "+inf", "-inf", "infinity", "+infinity", "-infinity"}
 _NO_NUMBER = "?"
+_LONGEST_UNIT = 40
 
 
 @dataclass(frozen=True)
@@ -87,13 +88,18 @@ class Spelling:
 PLAIN = Spelling()
 
 
-def numbers(cells: Cells, spelling: Spelling = PLAIN, *, limits: bool = False) -> Array:
+def numbers(
+    cells: Cells, spelling: Spelling = PLAIN, *, limits: bool = False, unit: str = ""
+) -> Array:
     """Return cells as numbers, with NaN for everything that is not a number.
 
-    With ``limits``, a text such as "<0.5" or ">= 300" counts as the number behind the sign.
+    With ``limits``, a text such as "<0.5" or ">= 300" counts as the number behind the sign. ``unit``
+    is a text that may stand behind a number.
     """
     if isinstance(cells, np.ndarray) and cells.dtype.kind in "fiub":
         return as_numbers(cells)
+    if unit:
+        cells = [_without_unit(cell, unit) if isinstance(cell, str) else cell for cell in cells]
     if limits:
         cells = [_without_sign(cell) if isinstance(cell, str) else cell for cell in cells]
     if not spelling.plain:
@@ -107,6 +113,27 @@ def numbers(cells: Cells, spelling: Spelling = PLAIN, *, limits: bool = False) -
 def _without_sign(text: str) -> str:
     text = text.strip()
     return text[1:].removeprefix("=").lstrip() if text[:1] in ("<", ">", "≤", "≥") else text
+
+
+def _without_unit(text: str, unit: str) -> str:
+    text = text.strip()
+    behind = text[-len(unit) :].casefold() == unit.casefold()
+    return text[: -len(unit)].rstrip() if behind else text
+
+
+def unit_behind(text: str) -> str:
+    """Return what stands behind the last digit of a text that begins with a number; else nothing."""
+    found = re.fullmatch(
+        r"[<>=≤≥\s]*[+-]?\d[\d.,'\s]*?\s*([^\d.,'\s+-]\D*)", text.strip(), re.ASCII
+    )
+    return "" if found is None else found[1]
+
+
+def is_unit(unit: object) -> bool:
+    """Return whether a text can't be a part of the number in front of it."""
+    if not isinstance(unit, str) or len(unit) > _LONGEST_UNIT or unit != unit.strip():
+        return False
+    return re.match(r"[\d.,'+-]", unit, re.ASCII) is None
 
 
 def _float(cell: Any) -> float:

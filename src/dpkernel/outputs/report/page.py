@@ -8,7 +8,7 @@ from typing import Any
 
 from dpkernel.foundations.archive import require_folder
 from dpkernel.foundations.errors import ParameterError, parameter_message
-from dpkernel.outputs.cells import cell_lines, imputed_lines
+from dpkernel.outputs.cells import cell_lines, constant_line, imputed_lines
 from dpkernel.outputs.report.budget import budget_history
 from dpkernel.outputs.report.encoding import read_declared
 from dpkernel.outputs.report.glossary import glossary
@@ -127,6 +127,7 @@ def write_report(
             relevance=relevance,
             cells=cells,
             ledger=ledger,
+            constant=constant_line(certificate),
         ),
         paragraph(_WITHOUT if against else _WITH),
         released(certificate, against),

@@ -108,7 +108,7 @@ def facts(certificate: Certificate) -> Html:
 
 def released(certificate: Certificate, against: Sequence[str]) -> Html:
     """Return what was released, how it was protected, and what was not released."""
-    head = ("what", "how it was protected", "what one record can change", "noise scale")
+    head = ("what", "how it was protected", "what one record can change", "noise")
     rows = [_release_row(release) for release in certificate.releases]
     not_left = [
         "No row of the data is in the model or on this page.",
@@ -137,17 +137,16 @@ def _release_row(release: Release) -> list[object]:
     mechanism = release.mechanism
     moves = mechanism.sensitivity
     meaning = SENSITIVITIES.get(moves.formula, "see the certificate")
-    change = join(
-        f"at most {number(moves.value, 6)} ({NORMS.get(moves.norm, moves.norm)}): {meaning}. ",
-        tag("code", cut(parameters(moves), 120)),
-    )
+    most = f"{cut(parameters(moves), 120)} ≤ {number(moves.value, 6)}"
+    norm = NORMS.get(moves.norm, moves.norm)
+    change = join(sentence(meaning), " ", tag("code", most), f" ({norm})")
     how = join(
         MECHANISMS.get(mechanism.kind, "See the certificate."), " ", tag("code", mechanism.kind)
     )
-    scale = number(mechanism.noise_scale, 6)
+    scale = tag("code", number(mechanism.noise_scale, 6))
     if mechanism.kind in RELATIVE:
         ratio = number(mechanism.noise_scale / moves.value, 3)
-        scale += f", {ratio} times what one record can change"
+        scale = join(f"{ratio} times what one record can change ", scale)
     what = QUANTITIES.get(moves.formula)
     return [_title(release.title, what), how, change, scale]
 

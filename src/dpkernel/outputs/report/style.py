@@ -110,6 +110,7 @@ _LINE = (
 )
 _NARROW = """
 @media screen and (max-width: 40rem) {
+  h1 { font-size: 1.35rem }
   th, td { overflow-wrap: anywhere } table:not(.wide) .whole { overflow-wrap: break-word }
   table.wide thead { position: absolute; left: -99rem }
   table.wide tr { display: block; padding: .5rem 0; border-bottom: 1px solid var(--rule) }

@@ -27,13 +27,16 @@ def summary(
     relevance: Sequence[tuple[str, float]],
     cells: Sequence[str],
     ledger: Ledger | None,
+    constant: str | None,
 ) -> Html:
     """Return the guarantee, the quality, what the model looks at and the budget, in short."""
     told = dict(lines_of(certificate)) if certificate.releases else {}
     entries = [(name, sentence(told[name])) for name in _IN_WORDS if name in told]
     scored = [Figure(s.metric, name, s.value, s.low, s.high) for name, s in scores.items()]
     entries.append(("quality", in_short([*scored, *figures][:_MOST]) or "No number was released"))
-    if relevance:
+    if constant is not None:
+        entries.append(("looks at", f"No column. {constant}"))
+    elif relevance:
         looks = ", ".join(f"{cut(name, 40)} {share:.0%}" for name, share in relevance[:_MOST])
         entries.append(("looks at", f"Above all {looks}"))
     if cells:
