@@ -42,7 +42,8 @@ def frequencies(n_inputs: int, count: int) -> tuple[tuple[int, ...], ...]:
     Taking 1 from the last positive entry of a vector makes it shorter. So a heap that starts with 0 and
     takes, for each vector, those that lead to it in this way, gives all vectors in this order.
     """
-    heap, found = [(0, (0,) * n_inputs)], []
+    heap: list[tuple[int, tuple[int, ...]]] = [(0, (0,) * n_inputs)]
+    found: list[tuple[int, ...]] = []
     while len(found) < count:
         square, k = heapq.heappop(heap)
         found.append(k)
