@@ -148,7 +148,7 @@ IDS = (
     + ["000-4, 002-0"]
     + [f"002-{k}" for k in range(1, 5)]
     + [f"003-{k}" for k in range(1, 15)]
-    + [f"001-{k}" for k in range(1, 4)]
+    + [f"001-{k}" for k in range(1, 5)]
 )
 
 

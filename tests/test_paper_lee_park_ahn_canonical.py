@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -13,7 +14,7 @@ from dpkernel.foundations.errors import ParameterError
 from dpkernel.models.losses import HuberisedHinge
 from dpkernel.proof.papers import PublishedCanonicalEstimator
 from dpkernel.proof.papers import lee_park_ahn_2025 as lee
-from dpkernel.proof.papers.lee_park_ahn_2025.canonical import STEPS
+from dpkernel.proof.papers.lee_park_ahn_2025.canonical import STEPS, frequencies
 
 QUIET = {"reading": "corrected", "epsilon": 1e9, "noise": SeededNoise(0)}
 
@@ -29,6 +30,20 @@ def test_the_functions_are_orthonormal_and_their_norm_is_attained_in_a_corner(n_
     corner = system.transform_block(-np.ones((1, n_inputs)))
     assert np.linalg.norm(corner) == pytest.approx(system.row_norm_bound, rel=1e-9)
     assert np.linalg.norm(phi, axis=1).max() <= system.row_norm_bound
+
+
+@pytest.mark.parametrize("n_inputs", [1, 2, 4])
+def test_the_smallest_frequencies_come_first_and_none_is_left_out(n_inputs):
+    """Against all vectors of a box that holds them."""
+    box = itertools.product(range(32 if n_inputs == 1 else 6), repeat=n_inputs)
+    everything = sorted(box, key=lambda k: (sum(v * v for v in k), k))
+    assert frequencies(n_inputs, 30) == tuple(everything[:30])
+
+
+def test_a_table_may_have_many_columns():
+    """There are 2^90 products of the first two functions of each column."""
+    found = frequencies(90, 150)
+    assert [sum(k) for k in found] == [0, *[1] * 90, *[2] * 59] and len(set(found)) == 150
 
 
 def test_it_estimates_the_coefficients_of_the_best_function():

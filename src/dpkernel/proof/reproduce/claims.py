@@ -28,7 +28,8 @@ class Claim:
 
 
 _WINS = (
-    "The random projection (Algorithm 1) has a smaller error than Fourier features (Algorithm 3)."
+    "The random projection (Algorithm 1) has a smaller error than Fourier features (Algorithm 3) over"
+    " most of the range of epsilon."
 )
 _NOISE = (
     "As printed, Algorithm 1 pays for a norm bound that holds in probability, and its noise on C is"

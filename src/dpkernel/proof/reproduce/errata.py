@@ -239,6 +239,13 @@ ERRATA = (
         "2 sqrt(kappa) / n times the largest slope",
         factors.slope_for_curvature,
     ),
+    Erratum(
+        "001-4",
+        "Theorem 12",
+        "(32 c_L + 2) sqrt(kappa) n^(2 nu - 1/2) / C_h^2 in epsilon",
+        "its proof has 4 times that in (17), and terms of (17) and (18) besides",
+        factors.sketch_epsilon,
+    ),
 )
 
 

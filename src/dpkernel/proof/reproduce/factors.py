@@ -213,6 +213,15 @@ def sketch_delta() -> str:
     return f"delta = 10^{printed:.0f} for 10^{proof:.0f} (n = 1000, h = 50, m = 20)"
 
 
+def sketch_epsilon() -> str:
+    """001-4, for the dimensions of 001-2, and for m = h, where the first term of the print is 0."""
+    printed, proof = (
+        theorem_12(10**60, 50, 20, 5, 0.1, sign=s).epsilon for s in ("printed", "proof")
+    )
+    few, more = (theorem_12(1000, 50, 50, 5, 0.1, sign=s).epsilon for s in ("printed", "proof"))
+    return f"{_ratio(printed, proof)} for many rows, x {more / few:.3g} at n = 1000 and m = h"
+
+
 def _mixture_scale(loss: Loss, n: int, step: float, budget: Budget) -> float:
     """Return the noise scale for n steps on rows and targets of size 1, sampled with replacement."""
     run = output_run(loss, n, 1, n, step, **_UNIT)

@@ -22,7 +22,7 @@ from rich.progress import Progress
 from dpkernel.foundations.errors import DataError
 from dpkernel.version import __version__
 
-CODE_VERSION = 3  # of the experiments; raise it if a repetition would give another result
+CODE_VERSION = 4  # of the experiments; raise it if a repetition would give another result
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ declared box, and phi_l are products of sqrt(2) cos(pi k x), whose smallest freq
 
 from __future__ import annotations
 
-import itertools
+import heapq
 import math
 from dataclasses import asdict, replace
 from functools import lru_cache
@@ -37,18 +37,22 @@ STEPS = 2**20  # a record of the largest norm in whole numbers, whose sums are e
 
 @lru_cache(maxsize=64)
 def frequencies(n_inputs: int, count: int) -> tuple[tuple[int, ...], ...]:
-    """Return the first ``count`` vectors of whole numbers >= 0, ordered by their length."""
-    side = 1
-    while True:
-        inside = [
-            k
-            for k in itertools.product(range(side + 1), repeat=n_inputs)
-            if sum(v * v for v in k) <= side * side
-        ]
-        if len(inside) >= count:
-            break
-        side += 1
-    return tuple(sorted(inside, key=lambda k: (sum(v * v for v in k), k))[:count])
+    """Return the first ``count`` vectors of whole numbers >= 0, ordered by their length.
+
+    Taking 1 from the last positive entry of a vector makes it shorter. So a heap that starts with 0 and
+    takes, for each vector, those that lead to it in this way, gives all vectors in this order.
+    """
+    heap: list[tuple[int, tuple[int, ...]]] = [(0, (0,) * n_inputs)]
+    found: list[tuple[int, ...]] = []
+    while len(found) < count:
+        square, k = heapq.heappop(heap)
+        found.append(k)
+        last = max((j for j, v in enumerate(k) if v), default=0)
+        for j in range(last, n_inputs):
+            heapq.heappush(heap, (square + 2 * k[j] + 1, (*k[:j], k[j] + 1, *k[j + 1 :])))
+        if len(heap) > 2 * count:  # more are never needed
+            heap = heapq.nsmallest(count, heap)
+    return tuple(found)
 
 
 class CosineSystem(FeatureMap):

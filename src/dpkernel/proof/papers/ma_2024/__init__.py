@@ -9,6 +9,7 @@ to be false. The paper calls itself a failed attempt; this package says by how m
     001-2   delta of Theorem 12 has n^(nu (m - h) m / 2) where its proof gives n^(nu (h - m)(m + 2)/2),
             with d where h should stand, and it exceeds 1 unless h is small
     001-3   Lemma 27 takes c_L, which bounds how fast slopes change, for a bound on slopes
+    001-4   epsilon of Theorem 12 has a quarter of the term of (17) that leads for large n
 
 Besides, the density of Lemma 13 does not integrate to 1 (``lemma_13``), Lemma 16 needs a condition that
 Definition 14 lacks (``lemma_16``), and Lemma 19 drops a constant of its proof (``lemma_19``).

@@ -14,6 +14,8 @@ from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import Array, is_real, is_whole
 from dpkernel.models.kernels import Gaussian
 from dpkernel.models.losses import Loss, Squared
+from dpkernel.proof.papers.arguments import check
+from dpkernel.proof.papers.arguments import reading as one_of
 from dpkernel.solvers.sketching import gaussian_sketch, sketched_erm
 
 _ZERO = 1e-9  # rounding errors of a zero are far below this
@@ -57,7 +59,11 @@ def theorem_12(
     smoothness, kappa, convexity, decay : float
         c_L, kappa, C and C_h.
     sign : {"printed", "proof"}
-        "proof" replaces nu (m - h) m/2 by nu (h - m)(m + 2)/2, which the proof's own bounds give.
+        "proof" has the numbers that the proof's own bounds give: nu (h - m)(m + 2)/2 instead of
+        nu (m - h) m/2 in delta, and the sum of (13), (17) and (18) for epsilon (001-4)::
+
+            ((4 + 32 c_L)(h - m) m + 64 c_L + (64 c_L + 6)(h - m)) sqrt(kappa) n^(nu - 1/2) / C_h
+                + (128 c_L + 8) sqrt(kappa) n^(2 nu - 1/2) / C_h^2
 
     Notes
     -----
@@ -75,9 +81,14 @@ def theorem_12(
         allowed = "'printed' or 'proof'"
         raise ParameterError(parameter_message("theorem_12", "sign", allowed, sign))
     root = math.sqrt(kappa)
-    epsilon = 64 * smoothness * root * (h - m) * m * n ** (nu - 0.5) / decay
-    epsilon += (32 * smoothness + 2) * root * n ** (2 * nu - 0.5) / decay**2
-    power = nu * (m - h) * m / 2 if sign == "printed" else nu * (h - m) * (m + 2) / 2
+    first, second = 64 * smoothness * (h - m) * m, 32 * smoothness + 2
+    power = nu * (m - h) * m / 2
+    if sign == "proof":
+        first = (
+            (4 + 32 * smoothness) * (h - m) * m + 64 * smoothness + (64 * smoothness + 6) * (h - m)
+        )
+        second, power = 4 * second, nu * (h - m) * (m + 2) / 2
+    epsilon = root * (first * n ** (nu - 0.5) / decay + second * n ** (2 * nu - 0.5) / decay**2)
     volume = d / 2 * math.log(math.pi) - float(gammaln(d / 2 + 1))
     log_delta = volume + d * math.log(4 / convexity) + h * (m - 1) / 2 * math.log(m)
     log_delta += -h / 2 * math.log(2 * math.pi) + (power - d / 2) * math.log(n)
@@ -95,11 +106,14 @@ class UtilitySchedule:
     probability: float
 
 
-def theorem_5(eigenvalues: Sequence[float] | Array, n: int, C: float = 2 / 3) -> UtilitySchedule:
+def theorem_5(
+    eigenvalues: Sequence[float] | Array, n: int, C: float = 2 / 3, *, reading: str = "printed"
+) -> UtilitySchedule:
     r"""Return m, lambda and T of Theorem 5, for the eigenvalues lambda_1 >= ... >= lambda_h.
 
     m = max(C, 2/3) h is the least m that the theorem allows, lambda = sqrt(sum_(i > C h) lambda_i), and
-    T = log log n. The rate is 1/sqrt(n) + lambda, with probability 1 - 2 e^(-2m) - 2/n^2.
+    T = log log n. The rate is 1/sqrt(n) + lambda, with probability 1 - 2 e^(-2m) - 2/n^2. Its proof, and
+    Lemmas 6 and 7 behind it, have sqrt(log(n)/n) for 1/sqrt(n) (``reading="proof"``).
     """
     values = np.sort(np.asarray(eigenvalues, dtype=np.float64))[::-1]
     if values.ndim != 1 or not len(values) or not np.isfinite(values).all():
@@ -112,9 +126,11 @@ def theorem_5(eigenvalues: Sequence[float] | Array, n: int, C: float = 2 / 3) ->
     h = len(values)
     m = min(h, math.ceil(max(C, 2 / 3) * h))
     lam = math.sqrt(max(float(values[math.floor(C * h) :].sum()), 1e-300))
+    check("theorem_5", one_of("printed", "proof"), reading=reading)
     probability = 1 - 2 * math.exp(-2 * m) - 2 / n**2
     steps = max(1, math.ceil(math.log(max(math.log(n), 1.0))))
-    return UtilitySchedule(m, lam, steps, n**-0.5 + lam, probability)
+    known = math.sqrt((1 if reading == "printed" else math.log(n)) / n)
+    return UtilitySchedule(m, lam, steps, known + lam, probability)
 
 
 @dataclass(frozen=True)

@@ -67,11 +67,11 @@ class PublishedRandomFeatureSGD(RegressorMixin, PublishedSGD):
     -----
     Guarantee
         Not the claimed one. Theorem 2 states Delta^2 instead of Delta (erratum 000-1). Compared with
-        its proof, the noise is too small for small steps (2.6 times at n = T = 1000 and eta = 1/n, and
-        21 times at n = 10^4), and up to 300 times too large for large steps. At n = 10^6 it is not
-        sufficient at all: delta is at least 0.126 for a claim of (1, 1e-6). The factor c of the second
-        term is missing, too (000-2). The noise of the proof is enough, and 45 to 52 times what is
-        needed (000-3). The Gaussian lemma is proved for epsilon <= 1 only (000-4).
+        its proof, the noise is too small for small steps (2.3 times at n = T = 1000, eta = 1/n and
+        delta = 1e-6, and 21 times at n = 10^4), and up to 300 times too large for large steps. At
+        n = 10^6 it is not sufficient at all: delta is at least 0.126 for a claim of (1, 1e-6). The
+        factor c of the second term is missing, too (000-2). The noise of the proof is enough, and 45 to
+        52 times what is needed (000-3). The Gaussian lemma is proved for epsilon <= 1 only (000-4).
     Sensitivity
         2 eta G k if the replaced record was sampled k times, with
         G = c kappa (1 + kappa sqrt(eta T / (2 - eta kappa^2))). k is binomial, and the profile is a
