@@ -13,9 +13,8 @@ from dpkernel.data.tables import as_floats
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import Array, Budget, Neighbours
 from dpkernel.privacy.mechanisms.base import (
-    IDEALISED,
-    LARGEST_INT,
     UP,
+    Idealised,
     Mechanism,
     as_sensitivity,
     check_common,
@@ -23,6 +22,7 @@ from dpkernel.privacy.mechanisms.base import (
     check_sensitivity,
     check_vector,
     choose_grid,
+    clamped,
     register,
     require_accepted,
     to_steps,
@@ -137,7 +137,7 @@ class Laplace(Mechanism):
 
 @register
 @dataclass(frozen=True)
-class L2Gamma(Mechanism):
+class L2Gamma(Idealised):
     r"""Add noise with density proportional to exp(-eps ||v||_2 / Delta) to a vector.
 
     Parameters
@@ -186,13 +186,7 @@ class L2Gamma(Mechanism):
 
     kind: ClassVar[str] = "l2-gamma"
     reference: ClassVar[str] = "Chaudhuri, Monteleoni & Sarwate (2011)"
-    assumptions: ClassVar[tuple[str, ...]] = (IDEALISED,)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "accepted", tuple(self.accepted))
-        require_accepted(self, self.accepted)
-        check_sensitivity(self, Sensitivity, "l2")
-        check_numbers(self, positive=("scale", "grid"), counts=("dimension",))
+    _positive: ClassVar[tuple[str, ...]] = ("scale", "grid")
 
     @property
     def noise_scale(self) -> float:
@@ -206,8 +200,7 @@ class L2Gamma(Mechanism):
     def release(self, value: Array, noise: Noise) -> Array:
         """Return the vector with noise, on the grid."""
         check_vector("L2Gamma", value, self.dimension)
-        limit = LARGEST_INT * self.grid
-        exact = np.clip(np.nan_to_num(as_floats(value, "The value to release")), -limit, limit)
+        exact = clamped(value, self.grid)
         source = self._claim(noise)
         noisy = exact + source.l2_gamma(self.dimension, self.scale)
         return np.asarray(np.rint(noisy / self.grid) * self.grid)  # round once, after the noise
