@@ -207,9 +207,9 @@ class ConvexPlan(FitPlan):
             shift = shrunk_centre(noisy, spread, self._powers[1:], self._n_inputs + 1)
             self._recipe = self._recipe.around(shift)
             self._store = RecordStore(self._source, self._recipe, self._rows)
-            self._store.spent = True
+            self._store.rows.spent = True
             self._store.prepare()
-        self._store.spent = True
+        self._store.rows.spent = True
         show = partial(_told, verbose=self._verbose)
         betas = self._approach.solve(self._store, noise, show)
         solutions = [self._recipe.coefficients(beta) for beta in betas]
