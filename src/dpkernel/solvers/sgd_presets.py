@@ -22,6 +22,7 @@ from typing import Any
 
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import is_real, is_whole
+from dpkernel.foundations.validation import named
 
 
 @dataclass(frozen=True)
@@ -60,10 +61,7 @@ def preset(name: str, **numbers: Any) -> Preset:
     >>> preset("holder-9", n_rows=10_000, alpha=1.0, L=1.0).n_steps
     10000
     """
-    if not isinstance(name, str) or name not in PRESETS:
-        known = "one of " + ", ".join(repr(known) for known in PRESETS)
-        raise ParameterError(parameter_message("preset", "name", known, name))
-    return PRESETS[name](**numbers)
+    return named("preset", PRESETS, name)(**numbers)
 
 
 def wang_guo_theorem_1(
