@@ -657,6 +657,15 @@ def square_distances(X: Array, Y: Array) -> Array:
     """Return ||x_i - y_j||^2 by one matrix product.
 
     Distances are measured from the centre of Y. They are exactly 0 on the diagonal if Y is X.
+
+    Parameters
+    ----------
+    X, Y : arrays of shape (n, d) and (m, d)
+        The points.
+
+    Returns
+    -------
+    array of shape (n, m)
     """
     centre = Y.mean(axis=0) if len(Y) else Y.sum(axis=0)
     left = X - centre
@@ -718,7 +727,18 @@ def resolve_kernel(kernel: str | Kernel, length_scale: float | Sequence[float] =
 
 
 def kernel_from_dict(data: JSON) -> Kernel:
-    """Return the kernel that ``to_dict`` described."""
+    """Return the kernel that ``to_dict`` described.
+
+    Parameters
+    ----------
+    data : dict
+        JSON values, as ``to_dict`` returns them.
+
+    Raises
+    ------
+    ParameterError
+        If they describe no kernel.
+    """
     values = dict(data)
     kind = values.pop("kind", None)
     if kind not in REGISTRY:
@@ -749,6 +769,13 @@ def kept(function: Any, kernel: Kernel) -> Any:
     """Return a function that remembers its results, for kernels of this module; as it was, for others.
 
     A kernel that a user has written may change, or have no hash.
+
+    Parameters
+    ----------
+    function : callable
+        A function that ``functools.lru_cache`` wraps.
+    kernel : Kernel
+        The kernel of which its result depends.
     """
     known = all(type(k) in REGISTRY.values() for k in (kernel, getattr(kernel, "base", kernel)))
     return function if known else function.__wrapped__

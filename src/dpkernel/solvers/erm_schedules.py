@@ -191,8 +191,18 @@ def schedule(
 ) -> Schedule:
     """Return what the schedule chooses for this number of rows and this epsilon.
 
-    ``n_inputs`` is the rank of linear models for which none is stated. ``squared`` says that the loss
-    is the squared one, of which our objectives have one half.
+    Parameters
+    ----------
+    text : str
+        A name with numbers, such as "lee-11(r=0.75, gamma=0.5)"; see the module.
+    n_rows : int
+        The number of rows.
+    epsilon : float
+        The privacy budget.
+    n_inputs : int
+        The rank of linear models, if the text states none.
+    squared : bool
+        Whether the loss is the squared one, of which our objectives have one half.
 
     Examples
     --------

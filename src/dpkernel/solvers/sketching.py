@@ -124,7 +124,13 @@ def hadamard_sketch(n: int, m: int, seed: int) -> Sketch:
 
 
 def walsh_hadamard(rows: Array) -> Array:
-    """Return every row times the Hadamard matrix of its length, a power of two, in n log n steps."""
+    """Return every row times the Hadamard matrix of its length, a power of two, in n log n steps.
+
+    Parameters
+    ----------
+    rows : array of shape (n, length)
+        The rows.
+    """
     out, width = rows.copy(), rows.shape[1]
     step = 1
     while step < width:

@@ -245,7 +245,13 @@ _room: ContextVar[_Room | None] = ContextVar("recipe_limit", default=None)
 
 @contextmanager
 def recipe_limit(max_bytes: int) -> Iterator[None]:
-    """While this context is active, refuse recipes that together need more memory to build."""
+    """While this context is active, refuse recipes that together need more memory to build.
+
+    Parameters
+    ----------
+    max_bytes : int
+        The limit for all maps that are built in this context.
+    """
     token = _room.set(_Room(max_bytes, max_bytes))
     try:
         yield
@@ -254,7 +260,18 @@ def recipe_limit(max_bytes: int) -> Iterator[None]:
 
 
 def feature_map_from_dict(data: JSON) -> FeatureMap:
-    """Return the built map that ``to_dict`` described."""
+    """Return the built map that ``to_dict`` described.
+
+    Parameters
+    ----------
+    data : dict
+        JSON values, as ``to_dict`` returns them.
+
+    Raises
+    ------
+    CertificateError
+        If they describe no feature map.
+    """
     room = _room.get()
     before = None if room is None else room.left
     try:

@@ -153,7 +153,18 @@ def register_procedure(cls: Kind) -> Kind:
 
 
 def mechanism_from_dict(data: JSON) -> Mechanism:
-    """Return the mechanism that ``to_dict`` described."""
+    """Return the mechanism that ``to_dict`` described.
+
+    Parameters
+    ----------
+    data : dict
+        JSON values, as ``to_dict`` returns them.
+
+    Raises
+    ------
+    CertificateError
+        If they describe no mechanism.
+    """
     try:
         kind = data["kind"]
         cls: Any = PROCEDURES[kind] if kind in PROCEDURES else REGISTRY[kind]
@@ -173,7 +184,20 @@ def mechanism_from_dict(data: JSON) -> Mechanism:
 
 
 def require_accepted(mechanism: type[Mechanism] | Mechanism, accept: Iterable[str]) -> None:
-    """Raise unless the user accepted every assumption that the mechanism rests on."""
+    """Raise unless the user accepted every assumption that the mechanism rests on.
+
+    Parameters
+    ----------
+    mechanism : Mechanism or class
+        What states the ``assumptions``.
+    accept : iterable of str
+        The names of the assumptions that the user accepts.
+
+    Raises
+    ------
+    AssumptionError
+        If one of them was not accepted.
+    """
     missing = [name for name in mechanism.assumptions if name not in set(accept)]
     if missing:
         raise AssumptionError(

@@ -25,6 +25,11 @@ def gaussian_delta(epsilon: float | Array, mu: float | Array) -> Any:
     G(epsilon; mu) = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu),  mu = Delta/sigma.
     The function broadcasts over its arguments.
 
+    Parameters
+    ----------
+    epsilon, mu : float or array
+        The arguments, over which the function broadcasts.
+
     Notes
     -----
     G = e^a (1 - e^(b - a)), where a and b come from log Phi. Their error, from rounded arguments
@@ -65,6 +70,11 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
     """Return the largest float mu with G(epsilon; mu) <= delta, so that sigma = Delta / mu.
 
     The result is the lower end of a bisection, so the mechanism is on the private side.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        The budget.
 
     Examples
     --------
