@@ -206,7 +206,7 @@ class Isotropic(ShiftInvariant):
 
 
 @dataclass(frozen=True)
-class Gaussian(Isotropic):
+class GaussianKernel(Isotropic):
     r"""Gaussian kernel exp(-r^2 / 2), r = ||(x - y) / l||. Its frequencies are N(0, I).
 
     Parameters
@@ -217,8 +217,8 @@ class Gaussian(Isotropic):
     Examples
     --------
     >>> import numpy as np
-    >>> from dpkernel.models.kernels import Gaussian
-    >>> Gaussian(0.5)(np.array([[0.0, 0.5]]), np.array([[0.5, 0.5]])).round(4)
+    >>> from dpkernel.models.kernels import GaussianKernel
+    >>> GaussianKernel(0.5)(np.array([[0.0, 0.5]]), np.array([[0.5, 0.5]])).round(4)
     array([[0.6065]])
     """
 
@@ -389,7 +389,7 @@ class RationalQuadratic(Isotropic):
 
 
 @dataclass(frozen=True)
-class Laplace(ShiftInvariant):
+class LaplaceKernel(ShiftInvariant):
     r"""Laplace kernel exp(-||(x - y) / l||_1), a product of one exponential per column.
 
     Its frequencies are independent Cauchy variables, one per column.
@@ -402,8 +402,8 @@ class Laplace(ShiftInvariant):
     Examples
     --------
     >>> import numpy as np
-    >>> from dpkernel.models.kernels import Laplace
-    >>> Laplace(0.5)(np.array([[0.0, 0.5]]), np.array([[0.5, 0.5]])).round(4)
+    >>> from dpkernel.models.kernels import LaplaceKernel
+    >>> LaplaceKernel(0.5)(np.array([[0.0, 0.5]]), np.array([[0.5, 0.5]])).round(4)
     array([[0.3679]])
     """
 
@@ -453,7 +453,7 @@ class Additive(ShiftInvariant):
     array([[0.8033]])
     """
 
-    base: ShiftInvariant = field(default_factory=Gaussian)
+    base: ShiftInvariant = field(default_factory=GaussianKernel)
 
     kind: ClassVar[str] = "additive"
 
@@ -750,9 +750,10 @@ def kernel_from_dict(data: JSON) -> Kernel:
     return kernel
 
 
+Gaussian, Laplace = GaussianKernel, LaplaceKernel  # their names before version 0.6
 REGISTRY: dict[str, type[Any]] = {
-    "gaussian": Gaussian,
-    "laplace": Laplace,
+    "gaussian": GaussianKernel,
+    "laplace": LaplaceKernel,
     "matern12": Matern12,
     "matern32": Matern32,
     "matern52": Matern52,

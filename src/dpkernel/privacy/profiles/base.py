@@ -134,7 +134,7 @@ class PrivacyProfile(ABC):
 
     def repeat(self, count: int) -> PrivacyProfile:
         """Return the profile of ``count`` releases like this one."""
-        return self if count == 1 else PrivacyProfile.all_in_a_row((self,) * count)
+        return PrivacyProfile.all_in_a_row((self,) * count)
 
     def supports(self, budget: Budget) -> bool:
         """Return whether this profile proves (epsilon, delta)-DP for the budget."""
