@@ -177,7 +177,7 @@ class ConvexPlan(FitPlan):
         self._approach: _Approach
         if problems.solver == "output":
             plan, self._centre = plan_outputs(setting, losses, ridge, problems.accept)
-            self._approach = _Output(problems.tasks, plan)
+            self._approach = _OutputNoise(problems.tasks, plan)
         else:
             plans, self._centre = plan_objectives(setting, losses, ridge)
             self._approach = _Objective(problems.tasks, plans)
@@ -270,7 +270,7 @@ class _Objective:
 
 
 @dataclass(frozen=True)
-class _Output:
+class _OutputNoise:
     """Noise on all solutions as one vector."""
 
     tasks: Sequence[Task]
