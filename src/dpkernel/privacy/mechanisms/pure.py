@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import ClassVar, TypeVar
 
 import numpy as np
 
@@ -30,6 +30,15 @@ from dpkernel.privacy.mechanisms.base import (
 from dpkernel.privacy.noise import Noise
 from dpkernel.privacy.profiles import PureProfile
 from dpkernel.privacy.sensitivity import Sensitivity
+
+Scaled = TypeVar("Scaled", "Laplace", "L2Gamma")
+
+
+def _within(found: Scaled, epsilon: float) -> Scaled:
+    """Enlarge the scale of pure noise by single ulps until its profile is within epsilon."""
+    while found.profile().epsilon_value > epsilon:
+        found = replace(found, scale=math.nextafter(found.scale * UP, math.inf))
+    return found
 
 
 @register
@@ -128,11 +137,7 @@ class Laplace(Mechanism):
         grid = choose_grid(total, float(dimension), budget.epsilon, magnitude)
         draft = cls(sensitivity, dimension, 1.0, grid, rounding)
         scale = draft._enlarged() / (grid * budget.epsilon) * UP
-        found = cls(sensitivity, dimension, scale, grid, rounding)
-        while found.profile().epsilon_value > budget.epsilon:
-            scale = math.nextafter(scale * UP, math.inf)
-            found = cls(sensitivity, dimension, scale, grid, rounding)
-        return found
+        return _within(cls(sensitivity, dimension, scale, grid, rounding), budget.epsilon)
 
 
 @register
@@ -221,11 +226,7 @@ class L2Gamma(Idealised):
         check_common(cls.__name__, dimension, 0.0)
         scale = sensitivity.value / budget.epsilon * UP
         grid = 2.0 ** (math.floor(math.log2(scale)) - 30)
-        found = cls(sensitivity, dimension, scale, grid, signed)
-        while found.profile().epsilon_value > budget.epsilon:
-            scale = math.nextafter(scale * UP, math.inf)
-            found = cls(sensitivity, dimension, scale, grid, signed)
-        return found
+        return _within(cls(sensitivity, dimension, scale, grid, signed), budget.epsilon)
 
 
 @register
