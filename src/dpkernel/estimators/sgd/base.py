@@ -268,7 +268,7 @@ class SGDPlan(FitPlan):
 
     def run(self, noise: Noise) -> Fitted:
         """Take the steps."""
-        self._records.rows.spent = True
+        self._records.spent = True
         found = [self._recipe.coefficients(beta) for beta in self._fit.release(noise)]
         coef = np.column_stack([coefficients for coefficients, _ in found])
         intercept = np.array([b for _, b in found])

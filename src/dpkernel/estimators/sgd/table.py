@@ -24,15 +24,24 @@ class RecordTable:
     """
 
     def __init__(self, source: Source, recipe: RecordRecipe) -> None:
-        self.rows, self._recipe = Passes(source), recipe
-        self._records = self.rows.then(
+        self._rows, self._recipe = Passes(source), recipe
+        self._records = self._rows.then(
             record_block, recipe, bytes_a_row=recipe.bytes_a_row, joined=True
         )
 
     @property
+    def spent(self) -> bool:
+        """Whether the budget has been spent, which the error of a failing pass then states."""
+        return self._rows.spent
+
+    @spent.setter
+    def spent(self, value: bool) -> None:
+        self._rows.spent = value
+
+    @property
     def any_order(self) -> bool:
         """Whether records can be reached by number, in any order."""
-        return self.kept or self.rows.source.kind == "array"
+        return self.kept or self._rows.source.kind == "array"
 
     @property
     def kept(self) -> bool:
@@ -49,7 +58,7 @@ class RecordTable:
 
     def parts(self, order: IntArray | None, targets: Targets) -> Iterator[Part]:
         """Yield records as one problem sees them, in this order. None is the order of the table."""
-        targets = weighted_view(targets, self.rows.source)
+        targets = weighted_view(targets, self._rows.source)
         records, rows = self._records, order if self.kept else None
         blocks = records.blocks() if self.kept or order is None else records.at(order)
         for z, y, weights in starmap(targets.view, blocks):
@@ -61,14 +70,14 @@ class RecordTable:
 
         There is one table, or one per slot if the rows of a record stand in several.
         """
-        source, size = self.rows.source, self._recipe.bytes_a_row
+        source, size = self._rows.source, self._recipe.bytes_a_row
         views = [weighted_view(one, source) for one in targets]
         shared = bool(source.more)
         if source.kind == "torch":
             from dpkernel.estimators.torch_records import integer_tables
 
             return integer_tables(source, self._recipe, plan, views, shared)
-        tables = [self.rows, *(Passes(table) for table in source.more)]
+        tables = [self._rows, *(Passes(table) for table in source.more)]
         return [
             table.then(record_block, self._recipe).then(
                 integer_block, plan, views, shared, bytes_a_row=size, joined=True
