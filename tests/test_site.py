@@ -60,7 +60,7 @@ def test_the_reference_lists_a_name_once_and_modules_of_the_front_page_have_name
 
 
 def test_arguments_are_described():
-    """Of every public function and class, with the papers' theorems apart, whose symbols are printed."""
+    """Of every public function and class. For the papers, docs/reference/papers.md has a table."""
     silent = []
     for path in NAMES:
         thing, text = found(path), inspect.getdoc(found(path)) or ""
