@@ -206,9 +206,9 @@ def private_score(
     X = with_doubles(X)
     if groups is None:
         check_rows(X, y)
-        scored = _ScoredRows(X, y)
+        scored = _Rows(X, y)
     else:
-        scored = _ScoredPeople(X, y, People.of(groups), name, noise)
+        scored = _PersonRows(X, y, People.of(groups), name, noise)
     if name in ("mse", "mae", "r2", "pinball") and not np.isfinite(as_floats(y, "y")).all():
         raise DataError("y contains NaN or infinity. Nothing was spent.")
     target = target_of(model, y_bounds)
@@ -250,7 +250,7 @@ def private_score(
     return PrivateScore(name, value, low, high, len(scored), certificate)
 
 
-class _ScoredRows:
+class _Rows:
     """Rows to score, each of which is a record."""
 
     record = ""
@@ -266,7 +266,7 @@ class _ScoredRows:
         return count(self.X, self.y)
 
 
-class _ScoredPeople(_ScoredRows):
+class _PersonRows(_Rows):
     """Rows to score, of people who are records: the integers of a person's rows are averaged.
 
     A person stands at the same place in every table that the model is asked about, whatever the numbers
