@@ -602,7 +602,7 @@ def _coordinates(mechanism, relation):
 def _answers(mechanism, relation):
     """Functions of the kernel's space at most the sensitivity apart, asked at points near and far."""
     rng = np.random.default_rng(10)
-    kernel, unit = kernels.Gaussian(1.0), 2.0**20
+    kernel, unit = kernels.GaussianKernel(1.0), 2.0**20
     bound = 2.0 if relation is REPLACE else 1.0
     for centres in (np.zeros((1, 1)), np.array([[0.0], [0.3]]), rng.normal(size=(4, 1))):
         weights = rng.normal(size=len(centres)) if len(centres) > 1 else np.ones(1)

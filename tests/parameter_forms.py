@@ -15,7 +15,7 @@ from dpkernel import Budget, Domain, Interval, Ledger, Neighbours, SeededNoise, 
 from dpkernel.estimators.regressor import BudgetPlan
 from dpkernel.models.features import FourierFeatures
 from dpkernel.models.kernels import REGISTRY as KERNELS
-from dpkernel.models.kernels import Gaussian
+from dpkernel.models.kernels import GaussianKernel
 from dpkernel.models.losses import Huber, HuberisedHinge, Logistic
 from dpkernel.solvers.sgd_presets import PRESETS, Preset
 
@@ -42,7 +42,7 @@ FORMS: dict[str, list[dict[str, Any]]] = {
             {"kernel": name, **({"length_scale": 1.0} if name == "additive" else {})}
             for name in KERNELS
         ),
-        {"kernel": Gaussian(0.7)},
+        {"kernel": GaussianKernel(0.7)},
     ],
     "length_scale": [
         *forms("length_scale", "auto", *NUMBERS),

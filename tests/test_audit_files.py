@@ -30,7 +30,7 @@ from dpkernel.foundations.archive import read_archive, write_archive
 from dpkernel.foundations.errors import ParameterError
 from dpkernel.foundations.types import Neighbours
 from dpkernel.methods import PrivateSGDRegressor
-from dpkernel.models.kernels import Gaussian as GaussianKernel
+from dpkernel.models.kernels import GaussianKernel
 from dpkernel.preprocessing import PrivateBounds, PrivateMinMaxScaler, PrivatePipeline
 from dpkernel.privacy.profiles import GaussianProfile, PureProfile
 from dpkernel.proof.audit import audit, audit_file

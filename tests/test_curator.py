@@ -72,7 +72,7 @@ def zero(points):
 
 def test_answers_in_any_order_have_the_kernels_covariance(seed):
     """Four points, asked forwards by half of the functions and backwards by the other half."""
-    kernel, found = kernels.Gaussian(0.7), mechanism()
+    kernel, found = kernels.GaussianKernel(0.7), mechanism()
     points = np.array([[-0.6], [-0.2], [0.1], [0.9]])
     draws = []
     for k in range(4000):
@@ -126,7 +126,7 @@ def test_a_point_that_others_determine_is_interpolated_and_tells_nothing():
 
 
 def test_no_more_answers_than_were_paid_for():
-    noisy = NoisyFunction(zero, kernels.Gaussian(0.1), mechanism(dimension=2), b"key")
+    noisy = NoisyFunction(zero, kernels.GaussianKernel(0.1), mechanism(dimension=2), b"key")
     first = noisy.answer(np.array([0.0]))[0]
     noisy.answer(np.array([1.0]))
     with pytest.raises(NoiseError, match="paid for 2 answers"):
@@ -136,7 +136,7 @@ def test_no_more_answers_than_were_paid_for():
 
 def test_noise_depends_on_key_history_and_point():
     def draw(key, *points):
-        noisy = NoisyFunction(zero, kernels.Gaussian(0.01), mechanism(), key)
+        noisy = NoisyFunction(zero, kernels.GaussianKernel(0.01), mechanism(), key)
         return [noisy.answer(np.array([p]))[0] for p in points][-1]
 
     assert draw(b"k", 0.1, 0.5) == draw(b"k", 0.1, 0.5)
@@ -157,7 +157,7 @@ def loss_of(threshold):
 @pytest.mark.parametrize("threshold", [None, 0.2])
 def test_the_function_is_the_minimiser_in_the_kernels_space(table, threshold):
     X, y = table
-    kernel, ridge, y = kernels.Gaussian(1.0), 3.0, y / 2
+    kernel, ridge, y = kernels.GaussianKernel(1.0), 3.0, y / 2
     problem = FunctionProblem(kernel, 1.0, len(X), ridge, loss_of(threshold))
     alpha, matrix = problem.fit(X, y), kernel(X)
 
@@ -180,7 +180,7 @@ SEARCHED += [(loss, 3) for loss in (Logistic(), SmoothedHinge(0.5), SmoothedPinb
 @pytest.mark.parametrize(("loss", "m"), SEARCHED, ids=[f"{loss.kind}-{m}" for loss, m in SEARCHED])
 def test_search_never_exceeds_the_sensitivity_in_the_kernels_norm(rng, loss, m):
     """Hill climbing over both records, the rest and all targets, from random and from hard starts."""
-    kernel, steps = kernels.Gaussian(0.5), 60 if loss == Squared() else 5
+    kernel, steps = kernels.GaussianKernel(0.5), 60 if loss == Squared() else 5
 
     def moved(point, ridge, relation):
         X, y = np.clip(point[:, :1], -1, 1), np.clip(point[:, 1], -1, 1)
@@ -240,10 +240,10 @@ def test_large_epsilon_is_the_fit_without_noise(table, build, loss):
     options = {**COMMON, "epsilon": 1e8, "regularisation": 0.5, "length_scale": 1.0, "loss": loss}
     model = build(**options).fit(X, y)
     problem = FunctionProblem(
-        kernels.Gaussian(1.0), 1.0, len(X), 0.5, loss_of(None if loss == "squared" else 0.2)
+        kernels.GaussianKernel(1.0), 1.0, len(X), 0.5, loss_of(None if loss == "squared" else 0.2)
     )
     new = np.random.default_rng(1).uniform(-1, 1, (30, 2))
-    wanted = 2 * kernels.Gaussian(1.0)(new, X) @ problem.fit(X, y / 2)
+    wanted = 2 * kernels.GaussianKernel(1.0)(new, X) @ problem.fit(X, y / 2)
     np.testing.assert_allclose(model.predict(new), wanted, rtol=0, atol=0.02)
 
 
@@ -343,8 +343,8 @@ def test_one_prediction_is_one_number_under_its_own_name(table):
     large = curator(epsilon=1e7, regularisation=0.5, length_scale=1.0).predict_once(
         X, y, [0.3, 0.1]
     )
-    problem = FunctionProblem(kernels.Gaussian(1.0), 1.0, len(X), 0.5, Squared())
-    wanted = 2 * kernels.Gaussian(1.0)(np.array([[0.3, 0.1]]), X) @ problem.fit(X, y / 2)
+    problem = FunctionProblem(kernels.GaussianKernel(1.0), 1.0, len(X), 0.5, Squared())
+    wanted = 2 * kernels.GaussianKernel(1.0)(np.array([[0.3, 0.1]]), X) @ problem.fit(X, y / 2)
     assert large.value == pytest.approx(float(wanted[0]), abs=1e-3)
     with pytest.raises(ParameterError, match="'point' parameter of predict_once"):
         curator().predict_once(X, y, [[0.3, 0.1], [0.2, 0.2]])

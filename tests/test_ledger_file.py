@@ -101,6 +101,7 @@ def test_the_file_remembers_ceiling_relation_and_rule(path):
     again = Ledger(path)
     assert again.budget == Budget(2.0, 1e-6) and again.neighbours.value == "zero-out"
     assert again.accounting == "basic" and again.spent == Budget(0.5)
+    assert again.dataset == "patients" and Ledger().dataset is None
     for options, message in (
         ({"budget": Budget(3.0, 1e-6)}, "recorded with the ceiling epsilon = 2"),
         ({"neighbours": "replace-one"}, "recorded with 'zero-out' neighbours"),

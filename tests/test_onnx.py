@@ -35,7 +35,7 @@ from dpkernel.models.features import (
 from dpkernel.models.features.base import REGISTRY as MAPS
 from dpkernel.models.graph import Graph, import_onnx
 from dpkernel.models.kernels import REGISTRY as KERNELS
-from dpkernel.models.kernels import Gaussian
+from dpkernel.models.kernels import GaussianKernel
 from estimator_table import BUILDERS
 
 onnx = pytest.importorskip("onnx")
@@ -204,7 +204,7 @@ def test_what_has_no_graph_is_refused(table, monkeypatch):
     with pytest.raises(ParameterError, match="arc_cosine kernel can't be written with ONNX"):
         to_onnx(cosine)
 
-    class OwnKernel(Gaussian):  # which may compute something else
+    class OwnKernel(GaussianKernel):  # which may compute something else
         pass
 
     own = ridge.set_params(features=PublicNystroem(5, kernel=OwnKernel())).fit(X, y)

@@ -27,7 +27,7 @@ def test_it_minimises_the_regularised_risk(table, loss):
     X, y, X_test = table
     model = PublishedAlgorithm5(HUGE, 1e-5, regularisation=0.05, length_scale=0.7, loss=loss)
     model.set_params(noise=SeededNoise(0)).fit(X, y)
-    kernel = kernels.Gaussian(length_scale=0.7)
+    kernel = kernels.GaussianKernel(length_scale=0.7)
     f = model.decision_function(X)
     alpha = -loss.derivative(y, f) / (20 * 0.05)
     assert f == pytest.approx(kernel(X) @ alpha, abs=1e-6)
@@ -41,7 +41,7 @@ def test_the_noise_is_the_printed_multiple_of_one_path():
     scale = algorithm_5_noise(1, 1.0, 1e-3, 0.5, slope=2.0)
     assert model.noise_scale_ == scale == pytest.approx(4 * (1 + np.sqrt(2 * np.log(1e3))))
     first, second = (model.decision_function(100.0 * np.arange(300)[:, None] + s) for s in (0, 0.5))
-    expected = kernels.Gaussian(length_scale=1.0)(np.array([[0.0], [0.5]]))
+    expected = kernels.GaussianKernel(length_scale=1.0)(np.array([[0.0], [0.5]]))
     assert np.cov(first / scale, second / scale) == pytest.approx(expected, abs=0.25)
 
 

@@ -29,8 +29,14 @@ from dpkernel.data.domain import unit_inputs
 from dpkernel.data.sources import Source
 from dpkernel.estimators.classifier import OneAgainstRest
 from dpkernel.estimators.objective_plan import ConvexSetting, centre_release, plan_objectives
-from dpkernel.estimators.records import ROW_BOUND, STEPS, RecordRecipe, RecordStore, sum_rows
-from dpkernel.estimators.robust_model import UnitTarget
+from dpkernel.estimators.records import (
+    ROW_BOUND,
+    STEPS,
+    RecordRecipe,
+    RecordStore,
+    UnitTarget,
+    sum_rows,
+)
 from dpkernel.foundations.errors import DataError, ParameterError
 from dpkernel.foundations.types import Neighbours
 from dpkernel.models.features import FourierFeatures, LinearFeatures, PublicEigenfeatures

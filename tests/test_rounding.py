@@ -23,7 +23,7 @@ from dpkernel.models.features import (
 )
 from dpkernel.models.features.base import shrink_rows, shrinking_error
 from dpkernel.models.features.mercer import Spectrum1D, solve_1d
-from dpkernel.models.kernels import Gaussian, Laplace
+from dpkernel.models.kernels import GaussianKernel, LaplaceKernel
 
 LONG = np.longdouble
 long_only = pytest.mark.skipif(
@@ -138,7 +138,7 @@ def test_rows_are_within_the_bound_of_the_reference(name, rows):
 
 
 @long_only
-@pytest.mark.parametrize("kernel", [Gaussian(0.3), Laplace(0.7)])
+@pytest.mark.parametrize("kernel", [GaussianKernel(0.3), LaplaceKernel(0.7)])
 @pytest.mark.parametrize("measure", ["uniform", "gaussian"])
 def test_one_column_of_eigenfunctions_is_within_its_bounds(kernel, measure, rng):
     solved = solve_1d(kernel, measure, 0.4)

@@ -59,6 +59,20 @@ def test_the_reference_lists_a_name_once_and_modules_of_the_front_page_have_name
     assert {"dpkernel.mechanisms", "dpkernel.methods", "dpkernel.profiles"} <= homes
 
 
+def test_arguments_are_described():
+    """Of every public function and class. For the papers, docs/reference/papers.md has a table."""
+    silent = []
+    for path in NAMES:
+        thing, text = found(path), inspect.getdoc(found(path)) or ""
+        if path.startswith("dpkernel.proof.papers.") or not callable(thing):
+            continue
+        takes = [] if inspect.isabstract(thing) else inspect.signature(thing).parameters
+        takes = [] if getattr(thing, "_is_protocol", False) else takes
+        if takes and not re.search(r"^(Parameters|Attributes)\n-+$", text, re.M):
+            silent.append(path)
+    assert not silent
+
+
 @pytest.mark.parametrize("name", sorted(estimators.__all__))
 def test_an_estimator_explains_itself(name):
     text = getattr(estimators, name).__doc__

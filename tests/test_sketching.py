@@ -10,7 +10,7 @@ from scipy.linalg import hadamard
 from scipy.optimize import minimize
 
 from dpkernel.foundations.errors import CertificateError, ParameterError
-from dpkernel.models.kernels import Gaussian
+from dpkernel.models.kernels import GaussianKernel
 from dpkernel.models.losses import Hinge, Huber, Logistic, Squared
 from dpkernel.privacy.certificate import Certificate
 from dpkernel.proof.papers import PublishedSketchedERM
@@ -31,7 +31,7 @@ LOSSES = [Squared(), Huber(0.3), Logistic()]
 @pytest.fixture
 def table(rng):
     X = rng.uniform(-1, 1, (50, 2))
-    return X, Gaussian(length_scale=0.6)(X), np.sin(3 * X[:, 0])
+    return X, GaussianKernel(length_scale=0.6)(X), np.sin(3 * X[:, 0])
 
 
 def targets(loss, y):
@@ -240,7 +240,9 @@ def test_lemma_27_takes_a_bound_on_curvature_for_one_on_slopes():
             lemma_27(Squared(), **bad)
 
 
-@pytest.mark.parametrize("kernel", ["laplace", "linear", "polynomial", Gaussian(0.4)], ids=str)
+@pytest.mark.parametrize(
+    "kernel", ["laplace", "linear", "polynomial", GaussianKernel(0.4)], ids=str
+)
 @pytest.mark.parametrize("affine", [False, True])
 def test_the_printed_algorithm_takes_other_kernels(table, kernel, affine):
     X, _, y = table

@@ -12,7 +12,6 @@ from dpkernel.cli.output import Output, one_line
 from dpkernel.data.domain import Levels
 from dpkernel.data.table_files import Schema, inspect_table, read_schema
 from dpkernel.data.table_files.inspection import ColumnCounts
-from dpkernel.data.table_files.loading import open_declared
 from dpkernel.data.table_files.schema import described
 from dpkernel.foundations.types import JSON, Neighbours, no_add_remove
 
@@ -53,15 +52,7 @@ def check(
     schema = read_schema(bounds, target, group)
     relation = options.relation_of(neighbours, n_max, schema.n_max)
     hidden = not Neighbours.resolve(relation).n_is_public
-    table = open_declared(
-        data,
-        file_format,
-        schema,
-        delimiter=delimiter,
-        decimal=decimal,
-        thousands=thousands,
-        encoding=encoding,
-    )
+    table = options.open_data(data, file_format, schema, delimiter, decimal, thousands, encoding)
     with output.progress(f"reading {data.name}") as tell:
         found = inspect_table(table, schema, tell, may_be_empty=hidden)
     output.say(_OWNER)

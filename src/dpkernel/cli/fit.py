@@ -15,7 +15,6 @@ from dpkernel.cli.output import Output, Refusal, one_line
 from dpkernel.data.cache import cache_limits, set_cache
 from dpkernel.data.people import People
 from dpkernel.data.table_files import LoadedTable, encode_table, read_schema
-from dpkernel.data.table_files.loading import open_declared
 from dpkernel.data.table_files.schema import middles
 from dpkernel.estimators.cell_counts import LABEL
 from dpkernel.foundations.types import Budget, Neighbours
@@ -87,15 +86,7 @@ def fit(
     kind = options.estimator_class(task, estimator, pure=budget.pure)
     watch = options.SpendWatch(book, ledger is not None, resume)
     output.on_interrupt = watch
-    table = open_declared(
-        data,
-        file_format,
-        schema,
-        delimiter=delimiter,
-        decimal=decimal,
-        thousands=thousands,
-        encoding=encoding,
-    )
+    table = options.open_data(data, file_format, schema, delimiter, decimal, thousands, encoding)
     schema = schema.select(table.header, table.name)
     model = options.new_estimator(
         kind,

@@ -15,7 +15,8 @@ from dpkernel import estimators
 from dpkernel.cli.output import NOTHING_SPENT, Refusal
 from dpkernel.data.cells import Places
 from dpkernel.data.domain import Interval, Levels
-from dpkernel.data.table_files import Schema
+from dpkernel.data.table_files import Schema, TableFile
+from dpkernel.data.table_files.loading import open_declared
 from dpkernel.foundations.errors import DPKernelError, ParameterError
 from dpkernel.foundations.types import AddRemove, Budget, Neighbours
 from dpkernel.privacy.ledger import Ledger
@@ -298,6 +299,20 @@ def declared_target(schema: Schema) -> Interval | Levels:
             "Name the column to predict with --target, or as [target] name in bounds.toml."
         )
     return schema.target.values
+
+
+def open_data(
+    path: Path,
+    kind: str | None,
+    schema: Schema,
+    delimiter: str | None,
+    decimal: str | None,
+    thousands: str | None,
+    encoding: str | None,
+) -> TableFile:
+    """Return the table in DATA. Options come before what bounds.toml says of a file."""
+    sign = {"decimal": decimal, "thousands": thousands}
+    return open_declared(path, kind, schema, delimiter=delimiter, encoding=encoding, **sign)
 
 
 def open_ledger(

@@ -17,7 +17,6 @@ from dpkernel.cli.model_files import check_outputs, check_room, draft, model_sch
 from dpkernel.cli.output import Output
 from dpkernel.data.cells import is_missing
 from dpkernel.data.table_files import Schema
-from dpkernel.data.table_files.loading import open_declared
 from dpkernel.data.table_files.schema import UNREADABLE
 from dpkernel.data.table_files.spool import unreadable_message, unreadable_note
 from dpkernel.foundations.errors import DataError, ParameterError
@@ -71,15 +70,7 @@ def predict(
     predictor = _Predictor(fitted, probabilities, deviations, interval)
     schema = model_schema(model, fitted)
     schema = Schema(schema.inputs, written=schema.written)
-    table = open_declared(
-        data,
-        file_format,
-        schema,
-        delimiter=delimiter,
-        decimal=decimal,
-        thousands=thousands,
-        encoding=encoding,
-    )
+    table = options.open_data(data, file_format, schema, delimiter, decimal, thousands, encoding)
     schema.of_new_rows(table.header).select(table.header, table.name)
     names = [rule.name for rule in schema.inputs]
     beside = [] if identity is None else [identity]

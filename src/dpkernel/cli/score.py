@@ -13,7 +13,6 @@ from dpkernel.cli.model_files import check_outputs, check_room, draft, keep, rep
 from dpkernel.cli.output import Output, Refusal
 from dpkernel.data.domain import Interval
 from dpkernel.data.table_files import LoadedTable, encode_table
-from dpkernel.data.table_files.loading import open_declared
 from dpkernel.foundations.types import Neighbours, is_real
 from dpkernel.outputs.model_file import load
 from dpkernel.preprocessing import PrivatePipeline
@@ -86,15 +85,7 @@ def score(
     if quantile is not None and (own is None or is_real(own)):
         raise Refusal("--quantile is for a model of several quantiles.")
     goal = schema.target
-    table = open_declared(
-        data,
-        file_format,
-        schema,
-        delimiter=delimiter,
-        decimal=decimal,
-        thousands=thousands,
-        encoding=encoding,
-    )
+    table = options.open_data(data, file_format, schema, delimiter, decimal, thousands, encoding)
     if group in schema.names_in:
         raise Refusal(f"The column {group!r} is an input of the model, so it can't hold the ids.")
     used = {*schema.names_in, goal.name}

@@ -52,9 +52,17 @@ from dpkernel.privacy.sensitivity import erm_prediction
 
 @dataclass(frozen=True)
 class Prediction:
-    """One released prediction and its certificate."""
+    """One released prediction and its certificate.
 
-    value: Any  # a number, or an array of one number per target if y has several columns
+    Attributes
+    ----------
+    value : float or array
+        The released prediction: a number, or one number per target if y has several columns.
+    certificate : Certificate
+        What is guaranteed for it.
+    """
+
+    value: Any
     certificate: Certificate
 
 

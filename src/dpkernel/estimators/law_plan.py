@@ -72,7 +72,7 @@ def _signal(n_rows: int, budget: Budget, n_problems: int) -> float:
 
 
 @dataclass(frozen=True)
-class _Sizes:
+class _FitSizes:
     n_rows: int
     n_inputs: int
     n_features: int
@@ -100,7 +100,7 @@ class LawPlan(FitPlan):
         signal = _signal(n, budget, len(tasks))
         wanted = min(max(int(signal / SIGNAL_A_FEATURE), _FEWEST), _LARGEST, max(n // 2, 20))
         size = wanted if n_features == "auto" else int(n_features)
-        self._sizes = _Sizes(n, d, size)
+        self._sizes = _FitSizes(n, d, size)
         LearnedFeatures(size, random_state=seed).check()  # a bad seed raises before the spend
         self._dtype = "float32" if n >= FLOAT32_FROM else "float64"
         self._target_bytes = 8 * (math.prod(source.target_shape) + 1)  # a weight, too

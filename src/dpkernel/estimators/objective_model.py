@@ -13,23 +13,34 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from dpkernel.data.domain import Domain, Interval, Levels
-from dpkernel.data.sources import Source
+from dpkernel.data.declared import interval_of
+from dpkernel.data.domain import Domain, Interval, Intervals, Levels
+from dpkernel.data.sources import Source, open_source
 from dpkernel.estimators.base import FitPlan, Fitted, logger
 from dpkernel.estimators.feature_choice import size_for_records
-from dpkernel.estimators.kernel_model import KernelModel, linear_model, public_sizes, stated
+from dpkernel.estimators.kernel_model import (
+    KernelModel,
+    NumberModel,
+    linear_model,
+    public_sizes,
+    stated,
+)
 from dpkernel.estimators.objective_plan import ConvexSetting, ObjectivePlan, plan_objectives
 from dpkernel.estimators.output_plan import OutputPlan, plan_outputs
 from dpkernel.estimators.progress import Parts
 from dpkernel.estimators.records import (
     CONSTANT_POWER,
+    NUMBER_SIGNAL,
     ROW_BOUND,
     STEPS,
     RecordRecipe,
     RecordStore,
     Targets,
+    UnitTarget,
     kept_rows,
+    unit_targets,
 )
+from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import JSON, Array, Budget, Neighbours
 from dpkernel.foundations.validation import Choice, Constraint, Kind, Real
 from dpkernel.models.features.normalised import shrunk_centre
@@ -142,6 +153,65 @@ class Problems:
         return min(max(self.signal / each, _LEAST_SIGNAL), self.signal), _MARGIN_CONSTANT
 
 
+class RobustModel(NumberModel, ObjectiveModel):
+    """Base class of regressors with a loss of bounded slope: bounded targets, one fit for all losses."""
+
+    # the parameters of the loss that users state in units of y
+    _in_units: ClassVar[tuple[str, ...]] = ()
+    l1: float = 0.0
+    norm: float = 2.0
+
+    def _open_table(self, X: Any, y: Any) -> Source:
+        self._problems()  # refuses bad parameters before it looks at the data
+        return open_source(self, X, y, again=True, several=self._single)
+
+    def _problems(self, target_shape: tuple[int, ...] = ()) -> Problems:
+        target = interval_of(self.y_bounds, self.bounds, type(self).__name__)
+        views = unit_targets(target, target_shape)
+        tasks = [task for view in views for task in self._tasks(view)]
+        if len(views) > 1 and len({loss for _, loss, _ in tasks}) > 1:
+            tasks = [(f"{name}, target {j}", *rest) for j, (name, *rest) in enumerate(tasks, 1)]  # type: ignore[misc]
+        return Problems(
+            target,
+            tuple(tasks),
+            signal=NUMBER_SIGNAL,
+            solver=self.solver,
+            ridge=self._ridge,
+            accept=tuple(self.accept),
+            single=self._single and not target_shape,
+            l1=float(self.l1),
+            norm=float(self.norm),
+        )
+
+    @property
+    def _single(self) -> bool:
+        """Whether there is one problem per target."""
+        return True
+
+    def _tasks(self, view: UnitTarget) -> list[Task]:
+        """Return the problems of one target."""
+        raise NotImplementedError
+
+    def _in_units_of(self, name: str, auto: float, target: Interval) -> float:
+        """Convert the parameter ``name`` from units of y to units of half the declared range."""
+        given = getattr(self, name)
+        scaled = 2 * auto if given == "auto" else float(given) / target.half_width
+        if not 1e-6 <= scaled <= 1e6:
+            allowed = "'auto', or between 1e-6 and 1e6 times half the declared range of y"
+            raise ParameterError(parameter_message(type(self).__name__, name, allowed, given))
+        return scaled
+
+    @classmethod
+    def _saved_parameters(cls, header: JSON, domain: Domain) -> dict[str, Any]:
+        assert isinstance(domain.target, Interval)
+        found = super()._saved_parameters(header, domain)
+        losses = header["certificate"]["public"].get("losses")
+        if losses is None or isinstance(domain.target, Intervals):
+            return found  # the file has what was given
+        half = domain.target.half_width
+        return {**found, **{name: losses[0][name] * half for name in cls._in_units}}
+
+
 class ConvexPlan(FitPlan):
     """Solve problems with noise in the problems or on their solutions."""
 
@@ -177,7 +247,7 @@ class ConvexPlan(FitPlan):
         self._approach: _Approach
         if problems.solver == "output":
             plan, self._centre = plan_outputs(setting, losses, ridge, problems.accept)
-            self._approach = _Output(problems.tasks, plan)
+            self._approach = _OutputNoise(problems.tasks, plan)
         else:
             plans, self._centre = plan_objectives(setting, losses, ridge)
             self._approach = _Objective(problems.tasks, plans)
@@ -207,9 +277,9 @@ class ConvexPlan(FitPlan):
             shift = shrunk_centre(noisy, spread, self._powers[1:], self._n_inputs + 1)
             self._recipe = self._recipe.around(shift)
             self._store = RecordStore(self._source, self._recipe, self._rows)
-            self._store.spent = True
+            self._store.rows.spent = True
             self._store.prepare()
-        self._store.spent = True
+        self._store.rows.spent = True
         show = partial(_told, verbose=self._verbose)
         betas = self._approach.solve(self._store, noise, show)
         solutions = [self._recipe.coefficients(beta) for beta in betas]
@@ -270,7 +340,7 @@ class _Objective:
 
 
 @dataclass(frozen=True)
-class _Output:
+class _OutputNoise:
     """Noise on all solutions as one vector."""
 
     tasks: Sequence[Task]

@@ -41,7 +41,7 @@ class Opened:
 
     Parameters
     ----------
-    table : Source, Rows or FunctionTable
+    table : Source, StepTable or FunctionTable
         It has ``n_rows`` and ``columns``, which are public.
     people : bool
         Whether ``groups`` were passed.

@@ -338,19 +338,10 @@ class RecordStore:
             twin = torch_records.record_twin(recipe, source.X)
             self._step = (torch_records.record_block, twin)
             device_rows = torch_records.rows_at_once(recipe, source.n_columns)
-            self._rows = RecordPasses(source, device_rows=device_rows)
+            self.rows = RecordPasses(source, device_rows=device_rows)
         else:
-            self._rows = rows or RecordPasses(source)
-        self._records = self._rows.then(*self._step, bytes_a_row=recipe.bytes_a_row)
-
-    @property
-    def spent(self) -> bool:
-        """Whether the budget has been spent, which the error of a failing pass then states."""
-        return self._rows.spent
-
-    @spent.setter
-    def spent(self, value: bool) -> None:
-        self._rows.spent = value
+            self.rows = rows or RecordPasses(source)
+        self._records = self.rows.then(*self._step, bytes_a_row=recipe.bytes_a_row)
 
     def records(self, loss: Loss, targets: Targets) -> Records:
         """Return the sums over the table for one loss and one view of its targets."""
@@ -361,8 +352,8 @@ class RecordStore:
         if self._source.kind == "torch":
             from dpkernel.estimators.torch_records import sum_rows as sum_tensors
 
-            return sum_tensors(self._rows.then(*self._step).blocks(), STEPS)
-        return self._rows.sum(sum_rows, self._recipe, self._source.weighted)[0]
+            return sum_tensors(self.rows.then(*self._step).blocks(), STEPS)
+        return self.rows.sum(sum_rows, self._recipe, self._source.weighted)[0]
 
     def prepare(self) -> None:
         """Make the records that are kept, before anything is spent, so that a failure costs nothing."""

@@ -17,11 +17,10 @@ from dpkernel.data.people import is_in_memory
 from dpkernel.data.sources import Source
 from dpkernel.estimators.base import FitPlan, Fitted
 from dpkernel.estimators.loss_choice import smooth_loss
-from dpkernel.estimators.objective_model import ObjectiveModel, Task
+from dpkernel.estimators.objective_model import ObjectiveModel, RobustModel, Task
 from dpkernel.estimators.records import UnitTarget
 from dpkernel.estimators.regressor.fitting import FIXED_FEATURES, Sizes
 from dpkernel.estimators.regressor.quantiles import QuantileFitting
-from dpkernel.estimators.robust_model import RobustModel
 from dpkernel.foundations.errors import DataError, ParameterError, parameter_message
 from dpkernel.foundations.types import JSON, AddRemove, Array, Budget, Neighbours, is_real
 from dpkernel.foundations.validation import Choice, Kind, Real, is_auto

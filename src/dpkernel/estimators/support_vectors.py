@@ -7,9 +7,8 @@ from typing import Any, ClassVar
 
 from dpkernel.data.domain import Domain
 from dpkernel.estimators.classifier import PrivateKernelClassifier
-from dpkernel.estimators.objective_model import ObjectiveModel, Task
+from dpkernel.estimators.objective_model import ObjectiveModel, RobustModel, Task
 from dpkernel.estimators.records import UnitTarget
-from dpkernel.estimators.robust_model import RobustModel
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import JSON, AddRemove, Neighbours
 from dpkernel.foundations.validation import Choice, Real

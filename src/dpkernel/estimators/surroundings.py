@@ -83,7 +83,7 @@ def learned_before(estimator: Any) -> tuple[str, ...]:
     while frame is not None:
         caller = frame.f_locals.get("self") if frame.f_code.co_name.startswith("fit") else None
         if isinstance(caller, BaseEstimator) and caller is not estimator:
-            if _is_ours(caller):
+            if is_ours(caller):
                 return ()
             if isinstance(caller, (Pipeline, TransformedTargetRegressor)):
                 parts = [part for part in _parts(caller) if part[1] is not estimator]
@@ -119,7 +119,7 @@ def _named(parts: list[tuple[str, Any]], *, fitted: bool) -> Iterator[str]:
 
 def _harmless(step: Any) -> bool:
     """Whether a step is private, or learns nothing by its kind."""
-    if step is None or isinstance(step, str) or _is_ours(step):
+    if step is None or isinstance(step, str) or is_ours(step):
         return True
     kind = type(step)
     if kind is FOREIGN.get(kind.__name__):
@@ -142,7 +142,8 @@ def _has_learned(step: Any) -> bool:
     )
 
 
-def _is_ours(step: Any) -> bool:
+def is_ours(step: Any) -> bool:
+    """Whether the class of this object is one of dpkernel, or derived from one."""
     return any(kind.__module__.split(".")[0] == "dpkernel" for kind in type(step).__mro__)
 
 

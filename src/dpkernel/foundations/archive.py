@@ -65,7 +65,19 @@ _DAMAGE = (
 
 @dataclass(frozen=True)
 class Archive:
-    """The content of a container."""
+    """The content of a container.
+
+    Attributes
+    ----------
+    header : dict
+        The JSON header.
+    arrays : dict
+        The arrays by name.
+    hashes : dict
+        The SHA-256 of each part, by name.
+    has_manifest : bool
+        Whether the container lists these hashes itself; one of format 1 does not.
+    """
 
     header: JSON
     arrays: dict[str, Array]
@@ -82,7 +94,17 @@ def require_folder(path: Path) -> None:
 
 
 def write_archive(path: Path, header: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
-    """Write a container; an existing file is replaced in one step or stays as it is."""
+    """Write a container; an existing file is replaced in one step or stays as it is.
+
+    Parameters
+    ----------
+    path : path
+        The container.
+    header : mapping
+        JSON values.
+    arrays : mapping
+        Arrays by name.
+    """
     require_folder(path)
     members = {HEADER: _header_bytes(header)}
     for name, values in arrays.items():
@@ -106,7 +128,16 @@ def read_archive(path: Path, max_bytes: int, *, only_header: bool = False) -> Ar
     """Return the content of a container, or raise ``ModelFileError``.
 
     A container of format 1 is a NumPy archive: its header is the array ``header``, and it has no
-    manifest. With ``only_header`` the arrays are left out, but hashes are still compared.
+    manifest.
+
+    Parameters
+    ----------
+    path : path
+        The container.
+    max_bytes : int
+        The size of the largest container that is read.
+    only_header : bool
+        Whether to leave out the arrays. Hashes are still compared.
     """
     if path.exists() and not stat.S_ISREG(path.stat().st_mode):
         raise ModelFileError(f"{path.name} is not a model file: it is not a regular file.")

@@ -22,6 +22,11 @@ def gamma(roundings: int) -> float:
 
     A sum of k products, in any order, errs by at most gamma(k) times the sum of their absolute
     values.
+
+    Parameters
+    ----------
+    roundings : int
+        The number k.
     """
     part = roundings * HALF_ULP
     if not 0 <= part < 0.01:

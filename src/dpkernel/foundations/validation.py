@@ -11,11 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import is_real
+
+Entry = TypeVar("Entry")  # of a registry
 
 
 @dataclass(frozen=True)
@@ -116,6 +119,14 @@ def check_parameters(
                 value if is_real(value) or isinstance(value, (str, bool)) else type(value).__name__
             )
             raise ParameterError(parameter_message(owner, name, must_be, shown))
+
+
+def named(owner: str, known: Mapping[str, Entry], name: object) -> Entry:
+    """Return what a registry has under this name, or raise ParameterError with all of its names."""
+    if not isinstance(name, str) or name not in known:
+        allowed = "one of " + ", ".join(map(repr, known))
+        raise ParameterError(parameter_message(owner, "name", allowed, name))
+    return known[name]
 
 
 def is_auto(value: object) -> bool:

@@ -206,7 +206,7 @@ class Isotropic(ShiftInvariant):
 
 
 @dataclass(frozen=True)
-class Gaussian(Isotropic):
+class GaussianKernel(Isotropic):
     r"""Gaussian kernel exp(-r^2 / 2), r = ||(x - y) / l||. Its frequencies are N(0, I).
 
     Parameters
@@ -217,8 +217,8 @@ class Gaussian(Isotropic):
     Examples
     --------
     >>> import numpy as np
-    >>> from dpkernel.models.kernels import Gaussian
-    >>> Gaussian(0.5)(np.array([[0.0, 0.5]]), np.array([[0.5, 0.5]])).round(4)
+    >>> from dpkernel.models.kernels import GaussianKernel
+    >>> GaussianKernel(0.5)(np.array([[0.0, 0.5]]), np.array([[0.5, 0.5]])).round(4)
     array([[0.6065]])
     """
 
@@ -389,7 +389,7 @@ class RationalQuadratic(Isotropic):
 
 
 @dataclass(frozen=True)
-class Laplace(ShiftInvariant):
+class LaplaceKernel(ShiftInvariant):
     r"""Laplace kernel exp(-||(x - y) / l||_1), a product of one exponential per column.
 
     Its frequencies are independent Cauchy variables, one per column.
@@ -402,8 +402,8 @@ class Laplace(ShiftInvariant):
     Examples
     --------
     >>> import numpy as np
-    >>> from dpkernel.models.kernels import Laplace
-    >>> Laplace(0.5)(np.array([[0.0, 0.5]]), np.array([[0.5, 0.5]])).round(4)
+    >>> from dpkernel.models.kernels import LaplaceKernel
+    >>> LaplaceKernel(0.5)(np.array([[0.0, 0.5]]), np.array([[0.5, 0.5]])).round(4)
     array([[0.3679]])
     """
 
@@ -453,7 +453,7 @@ class Additive(ShiftInvariant):
     array([[0.8033]])
     """
 
-    base: ShiftInvariant = field(default_factory=Gaussian)
+    base: ShiftInvariant = field(default_factory=GaussianKernel)
 
     kind: ClassVar[str] = "additive"
 
@@ -657,6 +657,15 @@ def square_distances(X: Array, Y: Array) -> Array:
     """Return ||x_i - y_j||^2 by one matrix product.
 
     Distances are measured from the centre of Y. They are exactly 0 on the diagonal if Y is X.
+
+    Parameters
+    ----------
+    X, Y : arrays of shape (n, d) and (m, d)
+        The points.
+
+    Returns
+    -------
+    array of shape (n, m)
     """
     centre = Y.mean(axis=0) if len(Y) else Y.sum(axis=0)
     left = X - centre
@@ -718,7 +727,18 @@ def resolve_kernel(kernel: str | Kernel, length_scale: float | Sequence[float] =
 
 
 def kernel_from_dict(data: JSON) -> Kernel:
-    """Return the kernel that ``to_dict`` described."""
+    """Return the kernel that ``to_dict`` described.
+
+    Parameters
+    ----------
+    data : dict
+        JSON values, as ``to_dict`` returns them.
+
+    Raises
+    ------
+    ParameterError
+        If they describe no kernel.
+    """
     values = dict(data)
     kind = values.pop("kind", None)
     if kind not in REGISTRY:
@@ -730,9 +750,10 @@ def kernel_from_dict(data: JSON) -> Kernel:
     return kernel
 
 
+Gaussian, Laplace = GaussianKernel, LaplaceKernel  # their names before version 0.6
 REGISTRY: dict[str, type[Any]] = {
-    "gaussian": Gaussian,
-    "laplace": Laplace,
+    "gaussian": GaussianKernel,
+    "laplace": LaplaceKernel,
     "matern12": Matern12,
     "matern32": Matern32,
     "matern52": Matern52,
@@ -749,6 +770,13 @@ def kept(function: Any, kernel: Kernel) -> Any:
     """Return a function that remembers its results, for kernels of this module; as it was, for others.
 
     A kernel that a user has written may change, or have no hash.
+
+    Parameters
+    ----------
+    function : callable
+        A function that ``functools.lru_cache`` wraps.
+    kernel : Kernel
+        The kernel of which its result depends.
     """
     known = all(type(k) in REGISTRY.values() for k in (kernel, getattr(kernel, "base", kernel)))
     return function if known else function.__wrapped__

@@ -21,7 +21,7 @@ from dpkernel.estimators.base import PrivateEstimator
 from dpkernel.foundations.errors import CertificateError, ParameterError, parameter_message
 from dpkernel.foundations.types import JSON, Array, Budget
 from dpkernel.foundations.validation import Choice, Constraint, Kind, Real
-from dpkernel.preprocessing.rows import Rows, refuse_stream, rows_of_stream, rows_of_table
+from dpkernel.preprocessing.rows import StepTable, refuse_stream, rows_of_stream, rows_of_table
 from dpkernel.privacy.certificate import Certificate
 from dpkernel.privacy.ledger import Ledger
 from dpkernel.privacy.noise import NoiseSource, SeededNoise
@@ -70,7 +70,7 @@ class PrivateTransformer(TransformerMixin, PrivateEstimator):
         needed = getattr(self, "y_range", None) is not None
         return replace(found, reads_target=needed, missing=self._missing_allowed)
 
-    def _open_table(self, X: Any, y: Any) -> Rows:
+    def _open_table(self, X: Any, y: Any) -> StepTable:
         return self._open(X)
 
     def _check_table(self, X: Any) -> tuple[Any, Columns]:
@@ -79,7 +79,7 @@ class PrivateTransformer(TransformerMixin, PrivateEstimator):
         table, _, columns = table_to_train(self, X, missing=missing)
         return table, columns
 
-    def _open(self, X: Any, y: Any = None) -> Rows:
+    def _open(self, X: Any, y: Any = None) -> StepTable:
         """Return the rows of any table that ``fit`` accepts, after checking all of them."""
         if is_stream(X):
             missing, needed = self._missing_allowed, getattr(self, "y_range", None) is not None

@@ -16,7 +16,7 @@ from dpkernel.estimators.base import FitPlan
 from dpkernel.foundations.errors import DataError, ParameterError, parameter_message
 from dpkernel.foundations.types import JSON, Array, Budget, Neighbours
 from dpkernel.preprocessing.base import PrivateTransformer, check_width, ranges_as_json
-from dpkernel.preprocessing.rows import Rows, rows_of_table
+from dpkernel.preprocessing.rows import StepTable, rows_of_table
 from dpkernel.preprocessing.search import Column, ColumnSearch, ColumnsPlan
 from dpkernel.privacy.ledger import Ledger
 from dpkernel.privacy.noise import NoiseSource
@@ -108,7 +108,7 @@ class PrivateBounds(OneToOneFeatureMixin, PrivateTransformer):
         self.ledger = ledger
         self.noise = noise
 
-    def _open_table(self, X: Any, y: Any) -> Rows:
+    def _open_table(self, X: Any, y: Any) -> StepTable:
         """Return the table, with the target as its last column if its range is to be found."""
         owner, target = type(self).__name__, self._target_range()
         if target is None:
@@ -145,7 +145,7 @@ class PrivateBounds(OneToOneFeatureMixin, PrivateTransformer):
         check_width(owner, "y_range", target)
         return target
 
-    def _make_plan(self, table: Rows, budget: Budget, relation: Neighbours) -> FitPlan:
+    def _make_plan(self, table: StepTable, budget: Budget, relation: Neighbours) -> FitPlan:
         target = self._target_range()
         ranges = self._ranges(table.columns)
         ranges = ranges if target is None else [*ranges, target]
@@ -251,7 +251,7 @@ class PrivateMinMaxScaler(PrivateBounds):
         self.ledger = ledger
         self.noise = noise
 
-    def _open_table(self, X: Any, y: Any) -> Rows:
+    def _open_table(self, X: Any, y: Any) -> StepTable:
         self._range()  # refused before the data
         return super()._open_table(X, y)
 

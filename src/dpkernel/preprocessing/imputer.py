@@ -14,7 +14,7 @@ from dpkernel.foundations.errors import DataError, ParameterError
 from dpkernel.foundations.types import Array, Budget, Neighbours
 from dpkernel.foundations.validation import Choice, Spelled
 from dpkernel.preprocessing.base import PrivateTransformer, ranges_as_json
-from dpkernel.preprocessing.rows import Rows
+from dpkernel.preprocessing.rows import StepTable
 from dpkernel.preprocessing.search import Column, ColumnSearch, ColumnsPlan
 from dpkernel.privacy.ledger import Ledger
 from dpkernel.privacy.noise import NoiseSource
@@ -124,7 +124,7 @@ class PrivateImputer(OneToOneFeatureMixin, PrivateTransformer):
             )
         return list(self.strategy)
 
-    def _open(self, X: Any, y: Any = None) -> Rows:
+    def _open(self, X: Any, y: Any = None) -> StepTable:
         rows = super()._open(X, y)
         whole = [j for j, one in enumerate(self._strategies(rows.n_columns)) if one is None]
         if whole and any(np.isnan(block[:, whole]).any() for block in rows.blocks(spent=False)):
@@ -134,7 +134,7 @@ class PrivateImputer(OneToOneFeatureMixin, PrivateTransformer):
             )
         return rows
 
-    def _make_plan(self, table: Rows, budget: Budget, relation: Neighbours) -> FitPlan:
+    def _make_plan(self, table: StepTable, budget: Budget, relation: Neighbours) -> FitPlan:
         strategies, n = self._strategies(table.n_columns), table.n_rows
         chosen = tuple(j for j, one in enumerate(strategies) if one is not None)
         ranges = [self._ranges(table.columns)[j] for j in chosen]

@@ -25,6 +25,11 @@ _SHARE = 0.7 / math.sqrt(2 / 3)
 def public_length_scale(n_columns: int) -> float:
     """Return the default of the estimators for d columns: 0.7 sqrt(d) on the box [-1, 1]^d.
 
+    Parameters
+    ----------
+    n_columns : int
+        The number d.
+
     Examples
     --------
     >>> round(public_length_scale(9), 12)

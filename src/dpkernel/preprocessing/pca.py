@@ -17,7 +17,7 @@ from dpkernel.foundations.errors import CertificateError, ParameterError, parame
 from dpkernel.foundations.types import JSON, Array, Budget, Neighbours
 from dpkernel.foundations.validation import Choice, Real, Whole
 from dpkernel.preprocessing.base import PrivateTransformer, ranges_as_json
-from dpkernel.preprocessing.rows import Rows
+from dpkernel.preprocessing.rows import StepTable
 from dpkernel.privacy.certificate import Release
 from dpkernel.privacy.ledger import Ledger
 from dpkernel.privacy.mechanisms import SymmetricGaussian
@@ -117,7 +117,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, PrivateTransformer):
         self.ledger = ledger
         self.noise = noise
 
-    def _make_plan(self, table: Rows, budget: Budget, relation: Neighbours) -> FitPlan:
+    def _make_plan(self, table: StepTable, budget: Budget, relation: Neighbours) -> FitPlan:
         columns = table.n_columns
         ranges, kept = self._ranges(table.columns), self._n_outputs(columns)
         bound = math.sqrt(columns / 3) if self.row_bound == "auto" else float(self.row_bound)
@@ -182,7 +182,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, PrivateTransformer):
 class _ComponentsPlan(FitPlan):
     """The noisy Gram matrix of the columns, and its leading directions."""
 
-    rows: Rows
+    rows: StepTable
     domain: Domain
     layout: GramLayout
     mechanism: SymmetricGaussian

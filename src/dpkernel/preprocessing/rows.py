@@ -23,8 +23,8 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Rows:
-    """A table with its public sizes; with ``target`` y is its last column.
+class StepTable:
+    """The table of a preprocessing step, with its public sizes; with ``target`` y is its last column.
 
     With ``chosen``, only the columns at these positions are read.
     """
@@ -56,17 +56,19 @@ class Rows:
             yield rows if self.chosen is None else rows[:, self.chosen]
 
 
-def rows_of_table(table: Any, target: Array | None = None, names: Any = None) -> Rows:
+def rows_of_table(table: Any, target: Array | None = None, names: Any = None) -> StepTable:
     """Return the rows of a checked array or CSR matrix, with the target as a last column."""
     n_rows, n_columns = table.shape
     source = Source("array", n_rows, n_columns, (), table, target, names=names)
-    return Rows(source, target is not None)
+    return StepTable(source, target is not None)
 
 
-def rows_of_stream(estimator: Any, X: Any, y: Any, *, with_target: bool, missing: bool) -> Rows:
+def rows_of_stream(
+    estimator: Any, X: Any, y: Any, *, with_target: bool, missing: bool
+) -> StepTable:
     """Return the rows of a ``BlockStream`` or a Dask table, all of which are checked now."""
     options: Any = {"again": True, "several": False, "missing": missing, "targets": with_target}
-    return Rows(_read(lambda: open_source(estimator, X, y, **options), False), with_target)
+    return StepTable(_read(lambda: open_source(estimator, X, y, **options), False), with_target)
 
 
 def _read(work: Callable[[], T], spent: bool) -> T:

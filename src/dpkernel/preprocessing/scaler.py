@@ -10,7 +10,7 @@ from sklearn.base import OneToOneFeatureMixin
 from dpkernel.estimators.base import FitPlan
 from dpkernel.foundations.types import Array, Budget, Neighbours
 from dpkernel.preprocessing.base import PrivateTransformer, ranges_as_json
-from dpkernel.preprocessing.rows import Rows
+from dpkernel.preprocessing.rows import StepTable
 from dpkernel.preprocessing.search import Column, ColumnSearch, ColumnsPlan
 from dpkernel.privacy.ledger import Ledger
 from dpkernel.privacy.noise import NoiseSource
@@ -85,7 +85,7 @@ class PrivateStandardScaler(OneToOneFeatureMixin, PrivateTransformer):
         self.ledger = ledger
         self.noise = noise
 
-    def _make_plan(self, table: Rows, budget: Budget, relation: Neighbours) -> FitPlan:
+    def _make_plan(self, table: StepTable, budget: Budget, relation: Neighbours) -> FitPlan:
         ranges = self._ranges(table.columns)
         search = ColumnSearch(ranges, table.n_rows, budget, relation, moments=True)
         public = {"n_rows": table.n_rows, "ranges": ranges_as_json(ranges)}

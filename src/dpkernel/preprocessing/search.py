@@ -30,7 +30,7 @@ from dpkernel.preprocessing.locate import (
     shortest_interval,
     with_far_cells,
 )
-from dpkernel.preprocessing.rows import Rows
+from dpkernel.preprocessing.rows import StepTable
 from dpkernel.privacy import sensitivity
 from dpkernel.privacy.certificate import Release
 from dpkernel.privacy.mechanisms import Gaussian
@@ -111,7 +111,7 @@ class ColumnSearch:
             *sums,
         ]
 
-    def run(self, rows: Rows, noise: Noise) -> list[Column]:
+    def run(self, rows: StepTable, noise: Noise) -> list[Column]:
         """Return what the releases say about every column."""
         counts = self.cells.count_blocks(rows.blocks(spent=True), clip=True)
         coarse = counts.release(self.coarse, noise)
@@ -178,7 +178,7 @@ class ColumnSearch:
             return float(self.n_rows)
         return min(max(float(first.counts.sum()), 1.0), self.n_rows)
 
-    def _with_sums(self, rows: Rows, columns: list[Column], noise: Noise) -> list[Column]:
+    def _with_sums(self, rows: StepTable, columns: list[Column], noise: Noise) -> list[Column]:
         """Return the columns with mean and spread from sums of clipped values.
 
         Values are clipped to where the histograms found the column.
@@ -250,7 +250,7 @@ class ColumnsPlan(FitPlan):
     """Histograms and moments of the columns, from which ``conclude`` takes what is wanted."""
 
     search: ColumnSearch
-    rows: Rows
+    rows: StepTable
     public: JSON
     conclude: Callable[[list[Column]], Mapping[str, Any]]
 

@@ -68,7 +68,17 @@ class Charged(Protocol):
 
 @dataclass(frozen=True)
 class Charge:
-    """A spend that is not on record."""
+    """A spend that is not on record.
+
+    Parameters
+    ----------
+    profile : PrivacyProfile
+        The profile of the spend.
+    claim : Budget, optional
+        The point of the profile that the spend claims.
+    prices : dict
+        What accounting rules have already computed from it.
+    """
 
     profile: PrivacyProfile
     claim: Budget | None = None
@@ -134,6 +144,11 @@ class Filter(ABC):
 class GaussianFilter(Filter):
     """Add up mu^2 and report the total at the ceiling's delta.
 
+    Parameters
+    ----------
+    ceiling : Budget
+        What all spends together must not exceed.
+
     Examples
     --------
     >>> from dpkernel import Budget, Ledger
@@ -185,6 +200,15 @@ class GaussianFilter(Filter):
 
 class RenyiFilter(Filter):
     """Add up Renyi divergences at one order: the best one for a Gaussian that fills the ceiling.
+
+    Parameters
+    ----------
+    ceiling : Budget
+        What all spends together must not exceed.
+    order : float, optional
+        The order; by default the best one for this ceiling.
+    leak_share : float
+        The share of delta that is kept for the events that the two bounds leave out.
 
     Notes
     -----
@@ -311,6 +335,11 @@ class RenyiFilter(Filter):
 class BasicFilter(Filter):
     """Add up the epsilons and the deltas that the spends claim.
 
+    Parameters
+    ----------
+    ceiling : Budget
+        What all spends together must not exceed.
+
     Examples
     --------
     >>> from dpkernel import Budget, Ledger
@@ -369,7 +398,16 @@ def resolve_filter(
 ) -> Filter:
     """Return the filter of this name.
 
-    ``renyi_order`` is the order of the first ceiling. It is kept even if the ceiling has changed.
+    Parameters
+    ----------
+    accounting : str
+        The name: "basic", "gaussian" or "renyi".
+    ceiling : Budget
+        The present ceiling.
+    renyi_order : float, optional
+        The order of the first ceiling, which is kept even if the ceiling has changed.
+    leak_share : float
+        The share of delta that a Renyi filter keeps for the events that its bounds leave out.
     """
     if accounting == RenyiFilter.name:
         return RenyiFilter(ceiling, renyi_order, leak_share)
@@ -381,6 +419,18 @@ def rule_for(first: Charged, ceiling: Budget) -> str:
 
     If both rules refuse it and it has a mu, it may still fit by Gaussian accounting, exactly. Then
     it fills the ceiling.
+
+    Parameters
+    ----------
+    first : Charged
+        The first spend.
+    ceiling : Budget
+        The ceiling of the ledger.
+
+    Returns
+    -------
+    str
+        The name of the rule, which then stays.
     """
     if ceiling.delta == 0:
         return BasicFilter.name
@@ -399,7 +449,15 @@ def _share_or_inf(rule: Filter, charge: Charged) -> float:
 
 @lru_cache(maxsize=65_536)
 def epsilon_at(profile: PrivacyProfile, delta: float) -> float:
-    """Return ``profile.epsilon(delta)``, cached because the same profiles recur in a history."""
+    """Return ``profile.epsilon(delta)``, cached because the same profiles recur in a history.
+
+    Parameters
+    ----------
+    profile : PrivacyProfile
+        The profile.
+    delta : float
+        The delta at which it is asked.
+    """
     return profile.epsilon(delta)
 
 

@@ -23,12 +23,28 @@ Packed = list[tuple[GramLayout, bytes, int]]
 
 
 def fold_of(position: int, folds: int) -> int:
-    """Return the fold of the row at this position of the table."""
+    """Return the fold of the row at this position of the table.
+
+    Parameters
+    ----------
+    position : int
+        The position of the row, from 0 on.
+    folds : int
+        The number of folds.
+    """
     return position % folds
 
 
 def fold_sizes(n_rows: int, folds: int) -> list[int]:
-    """Return the number of rows in each fold of a table with ``n_rows`` rows."""
+    """Return the number of rows in each fold of a table with ``n_rows`` rows.
+
+    Parameters
+    ----------
+    n_rows : int
+        The number of rows of the table.
+    folds : int
+        The number of folds.
+    """
     return [len(range(fold, n_rows, folds)) for fold in range(folds)]
 
 

@@ -31,6 +31,11 @@ class LedgerReader:
     _part: str | None
 
     @property
+    def dataset(self) -> str | None:
+        """The name of the data set in a ledger file; None for a ledger in memory."""
+        return self._store.dataset if isinstance(self._store, FileStore) else None
+
+    @property
     def budget(self) -> Budget | None:
         """The ceiling."""
         return self._store.settings().budget

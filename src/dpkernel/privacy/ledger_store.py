@@ -44,9 +44,28 @@ class Spend:
     """One recorded spend of a ledger.
 
     A spend that was recorded but whose noise was never drawn stays spent, because nobody can prove
-    that nothing was released. ``drawn`` names the parts of the plan whose noise was drawn. ``part``
-    is the declared disjoint part of the data set that the spend touched, or None for all of it.
-    ``prices`` is what accounting rules have already computed from the profile and the claim.
+    that nothing was released.
+
+    Attributes
+    ----------
+    label : str
+        What the spend was for.
+    plan_text : str
+        The plan as JSON text; see ``plan`` and ``profile``.
+    claim : Budget or None
+        The point of its profile that the spend claims.
+    private : bool
+        False if its noise was seeded, so that it has no guarantee.
+    time : str
+        When it was recorded.
+    part : str or None
+        The declared disjoint part of the data set that the spend touched, or None for all of it.
+    drawn : tuple of str
+        The parts of the plan whose noise was drawn.
+    number : int
+        Its number in the ledger, from 1 on.
+    prices : dict
+        What accounting rules have already computed from the profile and the claim.
     """
 
     label: str

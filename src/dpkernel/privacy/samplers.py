@@ -52,12 +52,32 @@ T = TypeVar("T")
 
 
 def discrete_gaussian(scale: float, size: int, source: WordSource) -> IntArray:
-    """Draw ``size`` independent discrete Gaussian variables with parameter ``scale``."""
+    """Draw ``size`` independent discrete Gaussian variables with parameter ``scale``.
+
+    Parameters
+    ----------
+    scale : float
+        The parameter of the distribution, in grid steps.
+    size : int
+        The number of variables.
+    source : WordSource
+        The source of uniform 64-bit words.
+    """
     return _fill(_law("gaussian", _checked(scale)), size, source)
 
 
 def discrete_laplace(scale: float, size: int, source: WordSource) -> IntArray:
-    """Draw ``size`` independent discrete Laplace variables with parameter ``scale``."""
+    """Draw ``size`` independent discrete Laplace variables with parameter ``scale``.
+
+    Parameters
+    ----------
+    scale : float
+        The parameter of the distribution, in grid steps.
+    size : int
+        The number of variables.
+    source : WordSource
+        The source of uniform 64-bit words.
+    """
     return _fill(_law("laplace", _checked(scale)), size, source)
 
 
@@ -67,6 +87,15 @@ def categorical(utilities: Array, rate: float, source: WordSource) -> int:
     The distribution is that of the index of the largest ``rate * utilities[i] + Gumbel_i``. Drawing
     it through one uniform variable keeps the probabilities exact, which float Gumbel noise would
     not.
+
+    Parameters
+    ----------
+    utilities : array
+        One finite number per index.
+    rate : float
+        The factor of the utilities in the exponent.
+    source : WordSource
+        The source of uniform 64-bit words.
     """
     with np.errstate(
         all="ignore"
@@ -92,6 +121,15 @@ def l2_gamma(dimension: int, scale: float, source: WordSource) -> Array:
 
     It is a uniform direction times a Gamma(dimension, scale) radius. Unlike most samplers of this
     file it is not exact: mechanisms that use it ask the user to accept idealised reals.
+
+    Parameters
+    ----------
+    dimension : int
+        The length of the vector.
+    scale : float
+        The scale of the radius.
+    source : WordSource
+        The source of uniform 64-bit words.
     """
     direction = normals(dimension, source)
     direction /= np.linalg.norm(direction)
@@ -107,6 +145,15 @@ def uniform_indices(n: int, count: int, source: WordSource) -> IntArray:
     """Draw ``count`` independent uniform indices below n, exactly.
 
     A word is rejected if it lies in the last, incomplete run of n words below 2^64.
+
+    Parameters
+    ----------
+    n : int
+        The indices are 0 .. n - 1.
+    count : int
+        The number of variables.
+    source : WordSource
+        The source of uniform 64-bit words.
     """
     _check_size("n", n, 1, _INT64 // 2)
     out = np.empty(count, dtype=np.int64)
@@ -120,7 +167,15 @@ def uniform_indices(n: int, count: int, source: WordSource) -> IntArray:
 
 
 def permutation(n: int, source: WordSource) -> IntArray:
-    """Draw a uniform permutation of 0 .. n - 1: the order of n words, redrawn if two are equal."""
+    """Draw a uniform permutation of 0 .. n - 1: the order of n words, redrawn if two are equal.
+
+    Parameters
+    ----------
+    n : int
+        The number of places.
+    source : WordSource
+        The source of uniform 64-bit words.
+    """
     _check_size("n", n, 0, _INT64 // 2)
     while True:
         words = source.words(n)
@@ -136,6 +191,15 @@ def subset(n: int, size: int, source: WordSource) -> IntArray:
     A small subset consists of the first ``size`` different values among uniform indices. A large
     one consists of the places of the ``size`` smallest of n words, all redrawn if the next word
     ties. Both ways treat all indices alike, so all subsets are equally likely.
+
+    Parameters
+    ----------
+    n : int
+        The number of indices.
+    size : int
+        The size of the subset.
+    source : WordSource
+        The source of uniform 64-bit words.
     """
     _check_size("n", n, 1, _INT64 // 2)
     _check_size("size", size, 0, n)
@@ -161,6 +225,15 @@ def poisson_subset(n: int, rate: float, source: WordSource) -> IntArray:
 
     The first 16 bits of an index's uniform variable nearly always decide; 48 more follow if they
     tie.
+
+    Parameters
+    ----------
+    n : int
+        The number of indices.
+    rate : float
+        The probability of each index, in [0, 1].
+    source : WordSource
+        The source of uniform 64-bit words.
     """
     _check_size("n", n, 0, _INT64 // 2)
     if not 0 <= rate <= 1:
@@ -359,7 +432,15 @@ def _categorical_exactly(utilities: Array, rate: float, bits: int, source: WordS
 
 
 def normals(count: int, source: WordSource) -> Array:
-    """Draw independent normal variables in float arithmetic; they are not exact."""
+    """Draw independent normal variables in float arithmetic; they are not exact.
+
+    Parameters
+    ----------
+    count : int
+        The number of variables.
+    source : WordSource
+        The source of uniform 64-bit words.
+    """
     return normals_of(source.words(count))
 
 
@@ -369,6 +450,11 @@ def normals_of(words: np.ndarray) -> Array:
     Like ``l2_gamma`` this is not exact. Mechanisms that use it ask the user to accept idealised
     reals and round to a grid that is coarse compared with the 2^-52 between neighbouring values.
     One word must not make two variables: with few bits each, a pair could be recognised as noise.
+
+    Parameters
+    ----------
+    words : array of uint64
+        Uniform words.
     """
     tail = ((words >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-53
     sign = 1.0 - 2.0 * (words & np.uint64(1)).astype(np.float64)

@@ -19,6 +19,7 @@ from typing import Any
 
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import is_real, is_whole
+from dpkernel.foundations.validation import named
 
 
 @dataclass(frozen=True)
@@ -68,10 +69,7 @@ def risk_preset(name: str, **numbers: Any) -> RiskPreset:
     >>> round(risk_preset("nie-wang-4", m=1000, beta=1.0).epsilon, 3)
     0.1
     """
-    if not isinstance(name, str) or name not in PRESETS:
-        known = "one of " + ", ".join(repr(known) for known in PRESETS)
-        raise ParameterError(parameter_message("risk_preset", "name", known, name))
-    return PRESETS[name](**numbers)
+    return named("risk_preset", PRESETS, name)(**numbers)
 
 
 def nie_wang_theorem_4(

@@ -32,7 +32,7 @@ from dpkernel.foundations.validation import Constraint, Real, Spelled, Whole, ch
 
 MOST_FEATURES = 10_000  # that an estimator takes
 Numbers = Mapping[str, float]
-Choice = tuple[float, float | None]
+Chosen = tuple[float, float | None]
 
 
 @dataclass(frozen=True)
@@ -78,24 +78,24 @@ class Schedule:
 # --- the choices, on the scale of the mean over rows -------------------------------------------
 
 
-def curved(n_rows: int, epsilon: float, r: float, gamma: float, fit: float) -> Choice:
+def curved(n_rows: int, epsilon: float, r: float, gamma: float, fit: float) -> Chosen:
     """Return lambda and M for the squared loss and for losses with curvature."""
     lam = max(n_rows ** (-1 / (2 * r + gamma)), (n_rows * epsilon) ** (-2 / (4 * r + fit)))
     return lam, lam ** -(2 * r + fit - 1)
 
 
-def lipschitz(n_rows: int, epsilon: float, power: float) -> Choice:
+def lipschitz(n_rows: int, epsilon: float, power: float) -> Chosen:
     """Return lambda and M for Lipschitz and smooth losses."""
     lam = max(n_rows**-0.5, (n_rows * epsilon) ** (-2 / (2 + power)))
     return lam, lam**-power
 
 
-def whole_function(n_rows: int, epsilon: float, r: float, gamma: float) -> Choice:
+def whole_function(n_rows: int, epsilon: float, r: float, gamma: float) -> Chosen:
     """Return lambda for noise on the whole function, which needs no features."""
     return max(n_rows ** (-1 / (2 * r + gamma)), (n_rows * epsilon) ** (-1 / (r + 1))), None
 
 
-def linear(n_rows: int, epsilon: float, rank: float, known: float) -> Choice:
+def linear(n_rows: int, epsilon: float, rank: float, known: float) -> Chosen:
     """Return lambda and M for linear models, where ``known`` is the rate without privacy."""
     total = n_rows * epsilon
     lam = max(min(sqrt(rank) / total, total ** (-2 / 3)), known)
@@ -107,47 +107,47 @@ def mixed(r: float, gamma: float, alpha: float) -> float:
     return (2 * r - 1) * gamma + (2 - 2 * r) * alpha
 
 
-def _projected(n: int, epsilon: float, p: Numbers) -> Choice:
+def _projected(n: int, epsilon: float, p: Numbers) -> Chosen:
     return curved(n, epsilon, p["r"], p["gamma"], p["gamma"])
 
 
-def _random_features(n: int, epsilon: float, p: Numbers) -> Choice:
+def _random_features(n: int, epsilon: float, p: Numbers) -> Chosen:
     return curved(n, epsilon, p["r"], p["gamma"], mixed(p["r"], p["gamma"], p["alpha"]))
 
 
-def _without_features(n: int, epsilon: float, p: Numbers) -> Choice:
+def _without_features(n: int, epsilon: float, p: Numbers) -> Chosen:
     return linear(n, epsilon, p["rank"], n**-0.5)[0], None
 
 
-def _low_rank(n: int, epsilon: float, p: Numbers) -> Choice:
+def _low_rank(n: int, epsilon: float, p: Numbers) -> Chosen:
     return linear(n, epsilon, p["rank"], min(p["rank"] / n, n**-0.5))
 
 
 @dataclass(frozen=True)
-class _Theorem:
+class _Rule:
     """A rule, the names of its numbers, and Lambda / (n lambda)."""
 
-    rule: Callable[[int, float, Numbers], Choice]
+    choose: Callable[[int, float, Numbers], Chosen]
     names: tuple[str, ...]
     factor: float = 1.0
 
 
 _SOURCE = ("r", "gamma")
-THEOREMS: dict[str, _Theorem] = {
-    "nie-wang-4": _Theorem(lambda n, _, p: (n ** (-1 / (2 * p["beta"] + 1)), None), ("beta",), 2.0),
-    "nie-wang-5.1": _Theorem(
+THEOREMS: dict[str, _Rule] = {
+    "nie-wang-4": _Rule(lambda n, _, p: (n ** (-1 / (2 * p["beta"] + 1)), None), ("beta",), 2.0),
+    "nie-wang-5.1": _Rule(
         lambda n, _, p: (n ** (-2 / (3 * (p["beta"] + 1))), None), ("beta",), 1.0
     ),
-    "lee-11": _Theorem(_projected, _SOURCE),
-    "lee-17": _Theorem(_random_features, (*_SOURCE, "alpha")),
-    "lee-18": _Theorem(lambda n, e, p: lipschitz(n, e, p.get("alpha", p["gamma"])), ("gamma",)),
-    "lee-19": _Theorem(_projected, _SOURCE),
-    "lee-21": _Theorem(_random_features, (*_SOURCE, "alpha")),
-    "lee-22": _Theorem(lambda n, e, p: whole_function(n, e, p["r"], p["gamma"]), _SOURCE),
-    "lee-58": _Theorem(_projected, _SOURCE),
-    "lee-63": _Theorem(_low_rank, ("rank",)),
-    "lee-64": _Theorem(_without_features, ("rank",)),
-    "lee-65": _Theorem(lambda n, e, p: (_low_rank(n, e, p)[0], None), ("rank",)),
+    "lee-11": _Rule(_projected, _SOURCE),
+    "lee-17": _Rule(_random_features, (*_SOURCE, "alpha")),
+    "lee-18": _Rule(lambda n, e, p: lipschitz(n, e, p.get("alpha", p["gamma"])), ("gamma",)),
+    "lee-19": _Rule(_projected, _SOURCE),
+    "lee-21": _Rule(_random_features, (*_SOURCE, "alpha")),
+    "lee-22": _Rule(lambda n, e, p: whole_function(n, e, p["r"], p["gamma"]), _SOURCE),
+    "lee-58": _Rule(_projected, _SOURCE),
+    "lee-63": _Rule(_low_rank, ("rank",)),
+    "lee-64": _Rule(_without_features, ("rank",)),
+    "lee-65": _Rule(lambda n, e, p: (_low_rank(n, e, p)[0], None), ("rank",)),
 }
 _DEFAULTS = {"r": 0.5, "gamma": 0.5, "alpha": 1.0, "beta": 1.0}
 _OPTIONAL = {"lee-18": ("alpha",)}
@@ -191,8 +191,18 @@ def schedule(
 ) -> Schedule:
     """Return what the schedule chooses for this number of rows and this epsilon.
 
-    ``n_inputs`` is the rank of linear models for which none is stated. ``squared`` says that the loss
-    is the squared one, of which our objectives have one half.
+    Parameters
+    ----------
+    text : str
+        A name with numbers, such as "lee-11(r=0.75, gamma=0.5)"; see the module.
+    n_rows : int
+        The number of rows.
+    epsilon : float
+        The privacy budget.
+    n_inputs : int
+        The rank of linear models, if the text states none.
+    squared : bool
+        Whether the loss is the squared one, of which our objectives have one half.
 
     Examples
     --------
@@ -208,6 +218,6 @@ def schedule(
     defaults = {key: {**_DEFAULTS, "rank": n_inputs}[key] for key in THEOREMS[name].names}
     numbers = {**defaults, **given}
     check_parameters(name, numbers, {key: _ALLOWED[key] for key in numbers})
-    lam, wanted = THEOREMS[name].rule(n_rows, epsilon, numbers)
+    lam, wanted = THEOREMS[name].choose(n_rows, epsilon, numbers)
     strength = n_rows * lam * (1.0 if squared else THEOREMS[name].factor)
     return Schedule(text, numbers, lam, strength, None if wanted is None else max(1, round(wanted)))

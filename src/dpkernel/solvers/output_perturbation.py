@@ -72,6 +72,13 @@ def smoothed(loss: Loss, width: float) -> Loss:
 
     The bound on the slope stays the same.
 
+    Parameters
+    ----------
+    loss : Loss
+        The loss.
+    width : float
+        The width of a parabola.
+
     Raises
     ------
     ParameterError
@@ -239,6 +246,13 @@ def stacked(risks: Iterable[Risk], neighbours: Neighbours) -> Sensitivity:
 
     Either all problems have the same row bound, the same ridge and losses of bounded slope, or they
     are the same least squares problem for several targets.
+
+    Parameters
+    ----------
+    risks : iterable of Risk
+        The problems.
+    neighbours : Neighbours
+        The neighbouring relation.
     """
     each = list(risks)
     first = each[0]
@@ -271,9 +285,16 @@ def stacked(risks: Iterable[Risk], neighbours: Neighbours) -> Sensitivity:
 def minimise_risk(records: Callable[[Loss], Records], risk: Risk) -> Array:
     """Return a point within ``risk.problem.tolerance / risk.ridge`` of the minimiser, always.
 
-    ``records`` returns the sums over the data for a given loss. If the parabolas are narrow, a
-    problem with wide parabolas is first solved roughly. From its solution far fewer passes over the
-    data are needed. Only the point may be released, not the number of steps.
+    If the parabolas are narrow, a problem with wide parabolas is first solved roughly. From its
+    solution far fewer passes over the data are needed. Only the point may be released, not the number
+    of steps.
+
+    Parameters
+    ----------
+    records : callable
+        It returns the sums over the data for a given loss.
+    risk : Risk
+        The problem.
     """
     b, start, problem = np.zeros(risk.dimension), None, risk.problem
 

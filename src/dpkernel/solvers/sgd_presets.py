@@ -22,21 +22,46 @@ from typing import Any
 
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import is_real, is_whole
+from dpkernel.foundations.validation import named
 
 
 @dataclass(frozen=True)
 class Preset:
-    """A schedule; all of it is public."""
+    """A schedule; all of it is public.
+
+    Attributes
+    ----------
+    name : str
+        The name in ``PRESETS``.
+    n_steps : int
+        The number of steps.
+    step : float
+        The step size.
+    n_features : int or None
+        The number of random features; None if the theorem does not choose it.
+    radius : float or None
+        The radius of the ball to which iterates are projected; None for no projection.
+    average : bool
+        Whether the mean of the iterates is released instead of the last one.
+    order : str
+        How rows are sampled; "replacement" in all of these.
+    perturbs : str
+        What gets the noise: "output" or "gradient".
+    step_cut_from : float or None
+        The step size of the theorem, if it was cut.
+    notes : tuple of str
+        What else was changed, and why.
+    """
 
     name: str
     n_steps: int
     step: float
-    n_features: int | None  # None if the theorem does not choose it
-    radius: float | None  # None for no projection
-    average: bool  # whether the mean of the iterates is released instead of the last one
-    order: str  # how rows are sampled; "replacement" in all of these
-    perturbs: str  # "output" or "gradient"
-    step_cut_from: float | None = None  # the step of the theorem, if it was cut
+    n_features: int | None
+    radius: float | None
+    average: bool
+    order: str
+    perturbs: str
+    step_cut_from: float | None = None
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -60,10 +85,7 @@ def preset(name: str, **numbers: Any) -> Preset:
     >>> preset("holder-9", n_rows=10_000, alpha=1.0, L=1.0).n_steps
     10000
     """
-    if not isinstance(name, str) or name not in PRESETS:
-        known = "one of " + ", ".join(repr(known) for known in PRESETS)
-        raise ParameterError(parameter_message("preset", "name", known, name))
-    return PRESETS[name](**numbers)
+    return named("preset", PRESETS, name)(**numbers)
 
 
 def wang_guo_theorem_1(

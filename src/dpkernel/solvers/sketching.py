@@ -23,6 +23,7 @@ from scipy import sparse
 
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import Array, is_real, is_whole
+from dpkernel.models.features.projection import walsh_hadamard
 from dpkernel.models.losses import Loss
 
 
@@ -121,18 +122,6 @@ def hadamard_sketch(n: int, m: int, seed: int) -> Sketch:
         return np.asarray(walsh_hadamard(padded)[0, :n] * signs)
 
     return Sketch(n, m, right, expand)
-
-
-def walsh_hadamard(rows: Array) -> Array:
-    """Return every row times the Hadamard matrix of its length, a power of two, in n log n steps."""
-    out, width = rows.copy(), rows.shape[1]
-    step = 1
-    while step < width:
-        pairs = out.reshape(len(out), -1, 2, step)
-        out = np.stack([pairs[:, :, 0] + pairs[:, :, 1], pairs[:, :, 0] - pairs[:, :, 1]], axis=2)
-        out = out.reshape(len(rows), width)
-        step *= 2
-    return out
 
 
 SKETCHES: dict[str, Callable[[int, int, int], Sketch]] = {

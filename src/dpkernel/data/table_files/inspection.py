@@ -186,7 +186,17 @@ _DATES = {
 
 @dataclass(frozen=True)
 class Inspection:
-    """The counts of all declared columns, and what would make a fit be refused."""
+    """The counts of all declared columns, and what would make a fit be refused.
+
+    Attributes
+    ----------
+    n_rows : int
+        The number of rows of the file.
+    columns : list of ColumnCounts
+        The counts of each declared column.
+    refusals : list of str
+        Why a fit would refuse the file; empty if it would not.
+    """
 
     n_rows: int
     columns: list[ColumnCounts]
@@ -199,7 +209,21 @@ def inspect_table(
 ) -> Inspection:
     """Read a file once and count its cells under the rules of the schema.
 
-    ``may_be_empty`` says whether a fit would accept a file without rows.
+    Parameters
+    ----------
+    table : TableFile
+        The file, as ``open_table`` returns it.
+    schema : Schema
+        The declared columns.
+    tell : callable
+        It is called with the share of the file that was read so far, from 0 to 1.
+    may_be_empty : bool
+        Whether a fit would accept a file without rows.
+
+    Returns
+    -------
+    Inspection
+        The counts. They are not private.
     """
     refusals = _wrong_columns(table, schema)
     rules = [rule for rule in schema.rules if table.header.count(rule.name) == 1]

@@ -39,10 +39,24 @@ Tell = Callable[[float], None]
 class TableFile:
     """A table in a file: its column names, and a function that reads some columns in blocks.
 
-    ``kinds`` holds the type of each column if the file states it (Parquet, Arrow, NPZ). It is empty
-    if only the values could tell (CSV). ``not_numbers`` holds the columns whose stated type can't
-    be numbers: dates, times, lists and tables. ``dates`` holds those of them that are dates.
-    ``spelling`` says how texts spell numbers.
+    Attributes
+    ----------
+    name : str
+        The name of the file, without its folder.
+    header : tuple of str
+        The names of the columns.
+    kinds : tuple of str
+        The type of each column, if the file states it (Parquet, Arrow, NPZ). It is empty if only the
+        values could tell (CSV).
+    read : callable
+        ``read(names, tell)`` yields blocks {name: cells}. It calls ``tell(share)`` with the share of the
+        file that was read so far, from 0 to 1.
+    not_numbers : frozenset of str
+        The columns whose stated type can't be numbers: dates, times, lists and tables.
+    dates : frozenset of str
+        Those of ``not_numbers`` that are dates.
+    spelling : Spelling
+        How texts spell numbers.
     """
 
     name: str
@@ -64,9 +78,20 @@ def open_table(
 ) -> TableFile:
     """Return the table in a file with the ending (or ``kind``) .csv, .tsv, .parquet, .arrow or .npz.
 
-    A CSV or TSV file may be compressed (.csv.gz, .csv.bz2, .csv.xz, .csv.zst). ``read(names, tell)``
-    yields blocks {name: cells}. It calls ``tell(share)`` with the share of the file that was read so
-    far, from 0 to 1.
+    A CSV or TSV file may be compressed (.csv.gz, .csv.bz2, .csv.xz, .csv.zst).
+
+    Parameters
+    ----------
+    path : path
+        The file.
+    delimiter : str, optional
+        The character between the fields of a text file; by default the one that its ending stands for.
+    kind : str, optional
+        The kind of the file, if its ending does not say it.
+    encoding : str, optional
+        The encoding of a CSV file, if it is not UTF-8.
+    spelling : Spelling
+        How texts spell numbers.
     """
     path = Path(path)
     inner, ending = _ending(path, kind)
@@ -97,7 +122,15 @@ def _ending(path: Path, kind: str | None) -> tuple[Path, str]:
 
 
 def is_text_file(path: str | Path, kind: str | None = None) -> bool:
-    """Return whether a file is a CSV or TSV file, by its name or the stated kind."""
+    """Return whether a file is a CSV or TSV file, by its name or the stated kind.
+
+    Parameters
+    ----------
+    path : path
+        The file; only its name is looked at.
+    kind : str, optional
+        The stated kind of the file, which comes before its ending.
+    """
     return _ending(Path(path), kind)[1] in _DELIMITERS
 
 

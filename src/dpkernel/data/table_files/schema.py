@@ -92,12 +92,26 @@ _KEYS = {"low", "high", "levels", "missing", "format", "limits", "unit", "indica
 class ColumnRule:
     """One column: its name, its declared values and the replacement of missing values.
 
-    ``values`` is an Interval, Levels, or None for numbers without bounds. None is for new rows of a
-    model that declares no bounds; the model then refuses missing values. A column of dates has a
-    ``format``, and its interval counts days since 1970-01-01. With ``limits``, a number may follow
-    a sign such as "<". ``unit`` is a text that may stand behind a number. With ``indicator``, a second
-    encoded column is 1 where a cell is missing or can't be read. The texts and numbers in ``empty``
-    count as missing.
+    Parameters
+    ----------
+    name : str
+        The name of the column.
+    values : Interval, Levels or None
+        The declared values. None means numbers without bounds, in new rows of a model that declares no
+        bounds; the model then refuses missing values.
+    missing : number, text or None
+        What stands in for a missing cell: a number, a level, or a name in ``IMPUTED``, for what
+        a fit is to find. None means the middle of the interval, or none of the levels.
+    format : DateFormat, optional
+        How dates are written. The interval of such a column counts days since 1970-01-01.
+    limits : bool
+        Whether a number may follow a sign such as "<".
+    unit : str
+        A text that may stand behind a number.
+    indicator : bool
+        Whether a second encoded column is 1 where a cell is missing or can't be read.
+    empty : tuple of texts and numbers
+        The cells that count as missing.
     """
 
     name: str
@@ -264,10 +278,22 @@ class ColumnRule:
 class Schema:
     """The declared columns of a table: inputs in their order, the target, and ignored columns.
 
-    ``group`` names the column that says whose row each row is. It is never an input. ``empty`` are
-    the texts that stand for a missing id there. ``n_max`` is a public limit on the number of records.
-    ``written`` says how a CSV file is written, as far as that is declared: pairs of a name in
-    ``WRITTEN`` and a value.
+    Parameters
+    ----------
+    inputs : tuple of ColumnRule
+        The columns from which a model predicts.
+    target : ColumnRule, optional
+        The column to predict.
+    ignore : tuple of str
+        The names of columns that are not read.
+    group : str, optional
+        The name of the column that says whose row each row is. It is never an input.
+    empty : tuple of texts and numbers
+        The cells that stand for a missing id in the column ``group``.
+    n_max : int, optional
+        A public limit on the number of records.
+    written : tuple of pairs
+        How a CSV file is written, as far as that is declared: names in ``WRITTEN`` and values.
     """
 
     inputs: tuple[ColumnRule, ...]
@@ -430,9 +456,16 @@ class Schema:
 
 
 def read_schema(path: str | Path, target: str | None = None, group: str | None = None) -> Schema:
-    """Read a ``bounds.toml``; ``target`` overrides the name of the target that it states.
+    """Read a ``bounds.toml``. If nothing names a target, all columns are inputs.
 
-    ``group`` names the column with the ids of people. If neither names a target, all columns are inputs.
+    Parameters
+    ----------
+    path : path
+        The file.
+    target : str, optional
+        The name of the column to predict. It comes before the name that the file states.
+    group : str, optional
+        The name of the column with the ids of people, which is then no input.
     """
     path = Path(path)
     try:

@@ -27,6 +27,15 @@ class EncodedTable:
 
     Up to ``MEMORY_BYTES`` the rows stay in memory. Larger tables go to a temporary file without a
     name, which only its owner may read. It disappears when the process ends, however it ends.
+
+    Parameters
+    ----------
+    schema : Schema
+        The declared columns.
+    folder : path, optional
+        Where the temporary file is made; by default where the system keeps such files.
+    strict : bool
+        Whether the rows are of a file that is refused if one of its cells can't be read.
     """
 
     def __init__(self, schema: Schema, folder: Path | None = None, *, strict: bool = False) -> None:
@@ -134,8 +143,25 @@ def encode_table(
 ) -> EncodedTable:
     """Read a file once, under the rules of the schema.
 
-    With ``strict``, a file is refused if a cell that is not empty can't be read as it is declared.
-    ``may_be_empty`` allows a file without rows, for fits whose number of records is private.
+    Parameters
+    ----------
+    table : TableFile
+        The file, as ``open_table`` returns it.
+    schema : Schema
+        The declared columns.
+    tell : callable
+        It is called with the share of the file that was read so far, from 0 to 1.
+    folder : path, optional
+        The folder of a temporary copy, if the table does not fit in memory.
+    strict : bool
+        Whether to refuse a file with a cell that is not empty and can't be read as it is declared.
+    may_be_empty : bool
+        Whether a file without rows is allowed, for fits whose number of records is private.
+
+    Returns
+    -------
+    EncodedTable
+        The encoded rows, which can be read as often as needed.
     """
     schema = schema.select(table.header, table.name)
     schema.refuse_kinds(table)

@@ -184,7 +184,7 @@ class Fitting(FitPlan):
                 "_scales": np.array([state.scale for state in states])[take],
             },
             self._public(features),
-            _residual_scales(states, self._target) | learned_numbers(self.choice, self._domain),
+            _residual_scales(states, self._target) | learned_numbers(self.choice),
         )
 
     def _public(self, features: FeatureMap) -> JSON:
@@ -365,8 +365,8 @@ def _residual_scales(states: Sequence[State], target: Interval) -> JSON:
     }
 
 
-def learned_numbers(choice: KernelChoice | None, domain: Domain) -> JSON:
-    """Return what was learned about the kernel. The levels of one column count together."""
+def learned_numbers(choice: KernelChoice | None) -> JSON:
+    """Return what was learned about the kernel, as a certificate states it."""
     if choice is None:
         return {}
     found = zip(choice.components, choice.variances, strict=True)

@@ -112,7 +112,7 @@ class QuantileFitting(LearnedFitting):
         return Fitted(
             linear_model(self._domain, features, coef, intercept, several=not self._single),
             {**self._public(features), "quantiles": list(self._quantiles)},
-            learned_numbers(self.choice, self._domain),
+            learned_numbers(self.choice),
         )
 
     def _states(self, noise: Noise) -> tuple[FeatureMap, list[State]]:

@@ -233,29 +233,46 @@ def register(cls: type[FeatureMap]) -> type[FeatureMap]:
 
 
 @dataclass
-class _Room:
+class _Allowance:
     """How much memory all maps of one file may take together, and how much of it is left."""
 
     most: int
     left: int
 
 
-_room: ContextVar[_Room | None] = ContextVar("recipe_limit", default=None)
+_allowance: ContextVar[_Allowance | None] = ContextVar("recipe_limit", default=None)
 
 
 @contextmanager
 def recipe_limit(max_bytes: int) -> Iterator[None]:
-    """While this context is active, refuse recipes that together need more memory to build."""
-    token = _room.set(_Room(max_bytes, max_bytes))
+    """While this context is active, refuse recipes that together need more memory to build.
+
+    Parameters
+    ----------
+    max_bytes : int
+        The limit for all maps that are built in this context.
+    """
+    token = _allowance.set(_Allowance(max_bytes, max_bytes))
     try:
         yield
     finally:
-        _room.reset(token)
+        _allowance.reset(token)
 
 
 def feature_map_from_dict(data: JSON) -> FeatureMap:
-    """Return the built map that ``to_dict`` described."""
-    room = _room.get()
+    """Return the built map that ``to_dict`` described.
+
+    Parameters
+    ----------
+    data : dict
+        JSON values, as ``to_dict`` returns them.
+
+    Raises
+    ------
+    CertificateError
+        If they describe no feature map.
+    """
+    room = _allowance.get()
     before = None if room is None else room.left
     try:
         found: FeatureMap = REGISTRY[data["kind"]]._from_recipe(data["parameters"])
@@ -274,7 +291,7 @@ def _take_room(found: FeatureMap, n_inputs: Any, before: int | None) -> None:
     """Count the memory of a map; ``before`` is what was left before its inner maps were built."""
     if not is_whole(n_inputs) or not n_inputs >= 1:
         raise ParameterError("The number of inputs must be an int >= 1.")
-    room = _room.get()
+    room = _allowance.get()
     if room is None or before is None:
         return
     left = min(before - found.building_bytes(n_inputs), room.left)

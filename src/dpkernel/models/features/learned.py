@@ -18,7 +18,7 @@ from dpkernel.models.features.base import FeatureMap, register
 from dpkernel.models.features.input_law import CELLS, InputLaw, uniform_law
 from dpkernel.models.features.input_law import LARGEST as STANDARD_DEVIATIONS
 from dpkernel.models.graph import Graph
-from dpkernel.models.kernels import Gaussian, Laplace, square_distances
+from dpkernel.models.kernels import GaussianKernel, LaplaceKernel, square_distances
 
 FAMILIES = ("linear", "gaussian", "laplace")
 MOST = 2000
@@ -366,7 +366,9 @@ class LearnedFeatures(FeatureMap):
             if part.family == "linear":
                 values = graph.product(rows, points.T / points.shape[1])
             else:
-                kernel = Gaussian(scale) if part.family == "gaussian" else Laplace(scale)
+                kernel = (
+                    GaussianKernel(scale) if part.family == "gaussian" else LaplaceKernel(scale)
+                )
                 values = kernel.write(graph, rows, points)
             values = graph.multiply(values, part.weight)
             total = values if total is None else graph.add(total, values)

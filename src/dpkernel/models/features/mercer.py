@@ -20,7 +20,7 @@ from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.rounding import HALF_ULP, MATH_ERROR, gamma
 from dpkernel.foundations.types import Array
 from dpkernel.models.graph import Graph
-from dpkernel.models.kernels import Kernel, Laplace, kept
+from dpkernel.models.kernels import Kernel, LaplaceKernel, kept
 
 _LEAST_SHARE = 1e-9  # relative to the first eigenvalue; below it eigenfunctions are inaccurate
 _GRID = 2.0**30  # log-eigenvalues are compared on this grid, so ties are the same on every machine
@@ -130,7 +130,7 @@ def solve_1d(kernel: Kernel, measure: str, scale: float) -> Spectrum1D:
 
 @lru_cache(maxsize=64)  # columns, stages and repeated fits ask for the same few
 def _solved_1d(kernel: Kernel, measure: str, scale: float) -> Spectrum1D:
-    if isinstance(kernel, Laplace) and measure == "uniform":
+    if isinstance(kernel, LaplaceKernel) and measure == "uniform":
         return _exponential_uniform(1 / float(kernel.scales(1)[0]))
     reach = 1.0 if measure == "uniform" else _WIDTH * scale
     resolution = reach / float(kernel.scales(1)[0])
@@ -142,7 +142,7 @@ def _solved_1d(kernel: Kernel, measure: str, scale: float) -> Spectrum1D:
                 "PublicEigenfeatures", "length_scale", allowed, kernel.length_scale, advice
             )
         )
-    least = 300 if isinstance(kernel, Laplace) else 32  # its kink makes convergence slower
+    least = 300 if isinstance(kernel, LaplaceKernel) else 32  # its kink makes convergence slower
     m = 2 * int(min(least + 4 * resolution, 600))
     nodes, weights = legendre.leggauss(m)
     weights = weights / 2

@@ -211,6 +211,11 @@ def walsh_hadamard(rows: Array) -> Array:
 
     The number of columns D must be a power of two. The matrix is a Kronecker product of matrices of
     side at most 64, and each of these factors is one matrix product: O(D log D) per row.
+
+    Parameters
+    ----------
+    rows : array of shape (n, D)
+        The rows.
     """
     n, side = rows.shape
     done = min(_FACTOR, side)

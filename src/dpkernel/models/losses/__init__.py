@@ -67,7 +67,18 @@ __all__ = [
 
 
 def loss_from_dict(data: JSON) -> Loss:
-    """Return the loss that ``to_dict`` described."""
+    """Return the loss that ``to_dict`` described.
+
+    Parameters
+    ----------
+    data : dict
+        JSON values, as ``to_dict`` returns them.
+
+    Raises
+    ------
+    CertificateError
+        If they describe no loss.
+    """
     try:
         values = dict(data)
         cls: Any = REGISTRY[values.pop("kind")]

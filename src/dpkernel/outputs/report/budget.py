@@ -26,8 +26,7 @@ _MOST_ROWS = 200
 def budget_history(ledger: Ledger, certificate: Certificate) -> Html:
     """Return what was spent, on what, and what is left."""
     rows = ledger.history()
-    dataset = getattr(ledger._store, "dataset", None)
-    of = f" of {dataset}" if dataset else ""
+    of = f" of {ledger.dataset}" if ledger.dataset else ""
     own = {s.number for s in ledger.spends if s.profile == certificate.profile}
     seeded = sum(not row["private"] for row in rows)
     notes: list[object] = []

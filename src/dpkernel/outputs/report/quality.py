@@ -25,7 +25,7 @@ from dpkernel.outputs.report.markup import (
     told,
 )
 from dpkernel.outputs.report.sections import objections
-from dpkernel.outputs.report.words import METRICS, STATISTICS
+from dpkernel.outputs.report.words import METRIC_WORDS, STATISTIC_WORDS
 from dpkernel.selection.score import PrivateScore
 
 _LEVELS = (0.5, 0.9, 0.95)  # shares of the rows whose largest error is told
@@ -78,7 +78,7 @@ def read_scores(scores: Any) -> dict[str, PrivateScore]:
 
 
 def _score_name(score: PrivateScore, place: int, listed: Sequence[Any]) -> str:
-    name = METRICS.get(score.metric, score.metric)
+    name = METRIC_WORDS.get(score.metric, score.metric)
     same = sum(getattr(other, "metric", None) == score.metric for other in listed)
     return name if same == 1 else f"{name} ({place + 1})"
 
@@ -110,7 +110,7 @@ def free_figures(statistics: Mapping[str, Any]) -> list[Figure]:
     several = isinstance(laws, list) and len(laws) > 1
     for j, law in enumerate(laws if isinstance(laws, list) else ()):
         found += _error_figures(law, f", target {j + 1}" if several else "")
-    for name, words in STATISTICS.items():
+    for name, words in STATISTIC_WORDS.items():
         if name not in statistics:
             continue
         spread, interval = f"{name}_noise_std", f"{name}_interval"

@@ -58,7 +58,7 @@ NORMS = {
 }
 
 # for each name in the certificate: what to call it, and the names of its interval or deviation
-STATISTICS: dict[str, str] = {
+STATISTIC_WORDS: dict[str, str] = {
     "training_mse": "mean squared error on the training data",
     "training_r2": "share of the variance explained on the training data (R²)",
     "held_out_mse": "mean squared error on held-out folds",
@@ -67,7 +67,7 @@ STATISTICS: dict[str, str] = {
     "leading_features": "number of features that was chosen",
 }
 
-METRICS: dict[str, str] = {
+METRIC_WORDS: dict[str, str] = {
     "mse": "mean squared error",
     "mae": "mean absolute error",
     "r2": "share of the variance explained (R²)",

@@ -19,7 +19,7 @@ from dpkernel.foundations.errors import (
     ParameterError,
     parameter_message,
 )
-from dpkernel.foundations.types import JSON, Budget, IntArray, is_real, is_whole
+from dpkernel.foundations.types import JSON, Array, Budget, IntArray, is_real, is_whole
 from dpkernel.privacy.noise import Noise, NoiseSource
 from dpkernel.privacy.profiles import PrivacyProfile
 from dpkernel.privacy.sensitivity import Sensitivity, declared, sensitivity_from_dict
@@ -104,6 +104,21 @@ class Mechanism(ABC):
         return noise.claim(self.profile(), mechanism=self)
 
 
+class Idealised(Mechanism):
+    """A mechanism that is proved for real numbers only, and whose user has accepted that by name."""
+
+    assumptions: ClassVar[tuple[str, ...]] = (IDEALISED,)
+    _positive: ClassVar[tuple[str, ...]]  # the parameters that are positive numbers
+    _counts: ClassVar[tuple[str, ...]] = ("dimension",)
+    accepted: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "accepted", tuple(self.accepted))
+        require_accepted(self, self.accepted)
+        check_sensitivity(self, Sensitivity, "l2")
+        check_numbers(self, positive=self._positive, counts=self._counts)
+
+
 def _made_once(release: Callable[..., Any]) -> Callable[..., Any]:
     """Return a release that is read from the resume file of its fit where it was made before."""
 
@@ -138,7 +153,18 @@ def register_procedure(cls: Kind) -> Kind:
 
 
 def mechanism_from_dict(data: JSON) -> Mechanism:
-    """Return the mechanism that ``to_dict`` described."""
+    """Return the mechanism that ``to_dict`` described.
+
+    Parameters
+    ----------
+    data : dict
+        JSON values, as ``to_dict`` returns them.
+
+    Raises
+    ------
+    CertificateError
+        If they describe no mechanism.
+    """
     try:
         kind = data["kind"]
         cls: Any = PROCEDURES[kind] if kind in PROCEDURES else REGISTRY[kind]
@@ -158,7 +184,20 @@ def mechanism_from_dict(data: JSON) -> Mechanism:
 
 
 def require_accepted(mechanism: type[Mechanism] | Mechanism, accept: Iterable[str]) -> None:
-    """Raise unless the user accepted every assumption that the mechanism rests on."""
+    """Raise unless the user accepted every assumption that the mechanism rests on.
+
+    Parameters
+    ----------
+    mechanism : Mechanism or class
+        What states the ``assumptions``.
+    accept : iterable of str
+        The names of the assumptions that the user accepts.
+
+    Raises
+    ------
+    AssumptionError
+        If one of them was not accepted.
+    """
     missing = [name for name in mechanism.assumptions if name not in set(accept)]
     if missing:
         raise AssumptionError(
@@ -278,6 +317,12 @@ def to_steps(value: Any, grid: float) -> IntArray:
     with np.errstate(all="ignore"):
         steps = np.nan_to_num(value.astype(np.float64) / grid, nan=0.0)
         return np.asarray(np.rint(np.clip(steps, -LARGEST_INT, LARGEST_INT)).astype(np.int64))
+
+
+def clamped(value: Any, grid: float, name: str = "The value to release") -> Array:
+    """Return finite numbers to which noise in double precision is added, before the rounding."""
+    limit = LARGEST_INT * grid
+    return np.asarray(np.clip(np.nan_to_num(as_floats(value, name)), -limit, limit))
 
 
 def end_on_private_side(found: Any, budget: Budget) -> Any:

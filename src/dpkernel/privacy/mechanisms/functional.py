@@ -11,20 +11,16 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from dpkernel.data.tables import as_floats
 from dpkernel.foundations.errors import NoiseError, ParameterError, parameter_message
 from dpkernel.foundations.types import Array, Budget
 from dpkernel.models.kernels import Kernel
 from dpkernel.privacy.mechanisms.base import (
-    IDEALISED,
-    LARGEST_INT,
     UP,
-    Mechanism,
+    Idealised,
     as_sensitivity,
     check_common,
-    check_numbers,
-    check_sensitivity,
     check_vector,
+    clamped,
     end_on_private_side,
     register,
     require_accepted,
@@ -40,7 +36,7 @@ _OWN = 1e-7  # share of k(x, x): variance of the independent noise of each answe
 
 @register
 @dataclass(frozen=True)
-class FunctionalGaussian(Mechanism):
+class FunctionalGaussian(Idealised):
     r"""Add sigma times a Gaussian process with the kernel's covariance to a function of its space.
 
     ``release`` takes orthonormal coordinates of the function on a fixed public grid. ``key`` pays
@@ -93,13 +89,7 @@ class FunctionalGaussian(Mechanism):
 
     kind: ClassVar[str] = "functional-gaussian"
     reference: ClassVar[str] = "Hall, Rinaldo & Wasserman (2013), exact Gaussian profile"
-    assumptions: ClassVar[tuple[str, ...]] = (IDEALISED,)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "accepted", tuple(self.accepted))
-        require_accepted(self, self.accepted)
-        check_sensitivity(self, Sensitivity, "l2")
-        check_numbers(self, positive=("sigma",), counts=("dimension",))
+    _positive: ClassVar[tuple[str, ...]] = ("sigma",)
 
     @property
     def noise_scale(self) -> float:
@@ -118,8 +108,7 @@ class FunctionalGaussian(Mechanism):
     def release(self, value: Array, noise: Noise) -> Array:
         """Return orthonormal coordinates with noise, on the grid."""
         check_vector(type(self).__name__, value, self.dimension)
-        limit = LARGEST_INT * self.grid
-        exact = np.clip(np.nan_to_num(as_floats(value, "The value to release")), -limit, limit)
+        exact = clamped(value, self.grid)
         noisy = exact + self.sigma * keyed_normals(self.key(noise), b"grid", self.dimension)
         return np.asarray(np.rint(noisy / self.grid) * self.grid)
 

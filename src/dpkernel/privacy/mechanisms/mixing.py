@@ -16,13 +16,10 @@ from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.threads import block_threads, in_threads
 from dpkernel.foundations.types import Array, Budget, IntArray
 from dpkernel.privacy.mechanisms.base import (
-    IDEALISED,
     UP,
-    Mechanism,
+    Idealised,
     as_sensitivity,
     check_common,
-    check_numbers,
-    check_sensitivity,
     end_on_private_side,
     register,
     require_accepted,
@@ -39,7 +36,7 @@ _SHORT = 3  # with more columns per sketch row than this, drawing S is faster th
 
 @register
 @dataclass(frozen=True)
-class GaussianMixing(Mechanism):
+class GaussianMixing(Idealised):
     r"""Release S X + sigma_0 N: ``rows`` random combinations of the records, with noise.
 
     X holds one record per row, clipped here to norm C. S (rows x n) and N (rows x dimension) are
@@ -101,13 +98,8 @@ class GaussianMixing(Mechanism):
 
     kind: ClassVar[str] = "gaussian-mixing"
     reference: ClassVar[str] = "Sheffet (2019), Lev et al. (2025); exact chi-squared profile"
-    assumptions: ClassVar[tuple[str, ...]] = (IDEALISED,)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "accepted", tuple(self.accepted))
-        require_accepted(self, self.accepted)
-        check_sensitivity(self, Sensitivity, "l2")
-        check_numbers(self, positive=("sigma", "grid"), counts=("rows", "dimension"))
+    _positive: ClassVar[tuple[str, ...]] = ("sigma", "grid")
+    _counts: ClassVar[tuple[str, ...]] = ("rows", "dimension")
 
     @property
     def noise_scale(self) -> float:

@@ -15,18 +15,17 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dpkernel.data.tables import as_floats
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import Array, is_real
 from dpkernel.privacy.mechanisms.base import (
     IDEALISED,
-    LARGEST_INT,
     UP,
     Mechanism,
     check_common,
     check_numbers,
     check_sensitivity,
     check_vector,
+    clamped,
     register,
     scale,
     to_steps,
@@ -332,8 +331,7 @@ class PureObjectivePerturbation(Mechanism):
                 break
         solution = value(b)
         check_vector(type(self).__name__, solution, self.dimension)
-        limit = LARGEST_INT * self.grid
-        exact = np.clip(np.nan_to_num(as_floats(solution, "The solution")), -limit, limit)
+        exact = clamped(solution, self.grid, "The solution")
         noisy = exact + source.l2_gamma(self.dimension, self.output_scale)
         return np.asarray(np.rint(noisy / self.grid) * self.grid)  # round once, after the noise
 

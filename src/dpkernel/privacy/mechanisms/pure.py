@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import ClassVar, TypeVar
 
 import numpy as np
 
@@ -13,9 +13,8 @@ from dpkernel.data.tables import as_floats
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import Array, Budget, Neighbours
 from dpkernel.privacy.mechanisms.base import (
-    IDEALISED,
-    LARGEST_INT,
     UP,
+    Idealised,
     Mechanism,
     as_sensitivity,
     check_common,
@@ -23,6 +22,7 @@ from dpkernel.privacy.mechanisms.base import (
     check_sensitivity,
     check_vector,
     choose_grid,
+    clamped,
     register,
     require_accepted,
     to_steps,
@@ -30,6 +30,15 @@ from dpkernel.privacy.mechanisms.base import (
 from dpkernel.privacy.noise import Noise
 from dpkernel.privacy.profiles import PureProfile
 from dpkernel.privacy.sensitivity import Sensitivity
+
+Scaled = TypeVar("Scaled", "Laplace", "L2Gamma")
+
+
+def _within(found: Scaled, epsilon: float) -> Scaled:
+    """Enlarge the scale of pure noise by single ulps until its profile is within epsilon."""
+    while found.profile().epsilon_value > epsilon:
+        found = replace(found, scale=math.nextafter(found.scale * UP, math.inf))
+    return found
 
 
 @register
@@ -128,16 +137,12 @@ class Laplace(Mechanism):
         grid = choose_grid(total, float(dimension), budget.epsilon, magnitude)
         draft = cls(sensitivity, dimension, 1.0, grid, rounding)
         scale = draft._enlarged() / (grid * budget.epsilon) * UP
-        found = cls(sensitivity, dimension, scale, grid, rounding)
-        while found.profile().epsilon_value > budget.epsilon:
-            scale = math.nextafter(scale * UP, math.inf)
-            found = cls(sensitivity, dimension, scale, grid, rounding)
-        return found
+        return _within(cls(sensitivity, dimension, scale, grid, rounding), budget.epsilon)
 
 
 @register
 @dataclass(frozen=True)
-class L2Gamma(Mechanism):
+class L2Gamma(Idealised):
     r"""Add noise with density proportional to exp(-eps ||v||_2 / Delta) to a vector.
 
     Parameters
@@ -186,13 +191,7 @@ class L2Gamma(Mechanism):
 
     kind: ClassVar[str] = "l2-gamma"
     reference: ClassVar[str] = "Chaudhuri, Monteleoni & Sarwate (2011)"
-    assumptions: ClassVar[tuple[str, ...]] = (IDEALISED,)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "accepted", tuple(self.accepted))
-        require_accepted(self, self.accepted)
-        check_sensitivity(self, Sensitivity, "l2")
-        check_numbers(self, positive=("scale", "grid"), counts=("dimension",))
+    _positive: ClassVar[tuple[str, ...]] = ("scale", "grid")
 
     @property
     def noise_scale(self) -> float:
@@ -206,8 +205,7 @@ class L2Gamma(Mechanism):
     def release(self, value: Array, noise: Noise) -> Array:
         """Return the vector with noise, on the grid."""
         check_vector("L2Gamma", value, self.dimension)
-        limit = LARGEST_INT * self.grid
-        exact = np.clip(np.nan_to_num(as_floats(value, "The value to release")), -limit, limit)
+        exact = clamped(value, self.grid)
         source = self._claim(noise)
         noisy = exact + source.l2_gamma(self.dimension, self.scale)
         return np.asarray(np.rint(noisy / self.grid) * self.grid)  # round once, after the noise
@@ -228,11 +226,7 @@ class L2Gamma(Mechanism):
         check_common(cls.__name__, dimension, 0.0)
         scale = sensitivity.value / budget.epsilon * UP
         grid = 2.0 ** (math.floor(math.log2(scale)) - 30)
-        found = cls(sensitivity, dimension, scale, grid, signed)
-        while found.profile().epsilon_value > budget.epsilon:
-            scale = math.nextafter(scale * UP, math.inf)
-            found = cls(sensitivity, dimension, scale, grid, signed)
-        return found
+        return _within(cls(sensitivity, dimension, scale, grid, signed), budget.epsilon)
 
 
 @register

@@ -72,7 +72,18 @@ __all__ = [
 
 
 def profile_from_dict(data: JSON) -> PrivacyProfile:
-    """Return the profile that ``to_dict`` described."""
+    """Return the profile that ``to_dict`` described.
+
+    Parameters
+    ----------
+    data : dict
+        JSON values, as ``to_dict`` returns them.
+
+    Raises
+    ------
+    CertificateError
+        If they describe no profile.
+    """
     try:
         return _REGISTRY[data["kind"]](data)
     except (KeyError, TypeError, ValueError, ArithmeticError) as error:

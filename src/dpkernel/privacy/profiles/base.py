@@ -254,7 +254,15 @@ def hypot_up(values: Sequence[float]) -> float:
 
 
 def rdp_delta(rdp: Callable[[float], float], epsilon: float) -> float:
-    """Return the smallest delta that the Renyi curve proves at this epsilon."""
+    """Return the smallest delta that the Renyi curve proves at this epsilon.
+
+    Parameters
+    ----------
+    rdp : callable
+        The Renyi divergence as a function of its order.
+    epsilon : float
+        The epsilon at which delta is asked.
+    """
     return renyi_delta(np.array([rdp(order) for order in ORDERS]), epsilon)
 
 

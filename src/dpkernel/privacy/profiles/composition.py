@@ -159,6 +159,11 @@ def compose(profiles: Sequence[PrivacyProfile]) -> PrivacyProfile:
     together, and mixings with the same ratio add their rows. Anything else becomes a
     ``ComposedProfile``.
 
+    Parameters
+    ----------
+    profiles : sequence of PrivacyProfile
+        The profile of each release. None of them depends on the results of earlier ones.
+
     Examples
     --------
     >>> from dpkernel import profiles

@@ -26,6 +26,11 @@ def gaussian_delta(epsilon: float | Array, mu: float | Array) -> Any:
     G(epsilon; mu) = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu),  mu = Delta/sigma.
     The function broadcasts over its arguments.
 
+    Parameters
+    ----------
+    epsilon, mu : float or array
+        The arguments, over which the function broadcasts.
+
     Notes
     -----
     G = e^a (1 - e^(b - a)), where a and b come from log Phi. Their error, from rounded arguments
@@ -69,6 +74,11 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
     errors of G are large, as for a tiny epsilon, it is smaller by twice their share, so that G is at
     most delta at every smaller mu, too. Proof: G is convex in mu and 0 at mu = 0, so it falls at least
     in proportion to mu.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        The budget.
 
     Examples
     --------

@@ -258,6 +258,15 @@ def mixing_ratio(epsilon: float, delta: float, rows: int, neighbours: Neighbours
     """Return the largest t at which ``rows`` mixed rows are (epsilon, delta)-DP, rounded down.
 
     The noise is sigma_0^2 = C^2 / t for records of norm at most C.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        The budget.
+    rows : int
+        The number of rows of the sketch.
+    neighbours : Neighbours
+        The neighbouring relation.
     """
     if not 0 < epsilon < math.inf or not 0 < delta < 1:
         raise ParameterError(

@@ -228,6 +228,10 @@ class ObjectiveProfile(PrivacyProfile):
             min(log_miss + (1e-15 * abs(log_miss) + 1e-15 if len(missed) > 1 else 0.0), 0.0),
         )
 
+    def repeat(self, count: int) -> PrivacyProfile:
+        """Return the profile of ``count`` releases like this one."""
+        return self.combine(*(self,) * (count - 1)) if count else super().repeat(0)
+
     def with_gaussian(self, mu: float) -> ObjectiveProfile:
         """Return the composition with a Gaussian release."""
         total = hypot_up([self.mu_value, mu]) if self.mu_value else mu

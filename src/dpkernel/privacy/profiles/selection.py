@@ -111,7 +111,13 @@ class MaximumProfile(PrivacyProfile):
 
 
 def maximum(profiles: Sequence[PrivacyProfile]) -> PrivacyProfile:
-    """Return the maximum of these profiles; for Gaussian profiles the one with the largest mu."""
+    """Return the maximum of these profiles; for Gaussian profiles the one with the largest mu.
+
+    Parameters
+    ----------
+    profiles : sequence of PrivacyProfile
+        One profile per release of which only one is made.
+    """
     flat: list[PrivacyProfile] = []
     for profile in profiles:
         flat.extend(profile.parts if isinstance(profile, MaximumProfile) else (profile,))

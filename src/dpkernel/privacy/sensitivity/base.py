@@ -197,6 +197,11 @@ class RandomSensitivity:
 def sensitivity_from_dict(data: JSON) -> Sensitivity | RandomSensitivity:
     """Return the described sensitivity, recomputed from its parameters.
 
+    Parameters
+    ----------
+    data : dict
+        JSON values, as ``to_dict`` returns them.
+
     Raises
     ------
     CertificateError
@@ -233,7 +238,13 @@ def sensitivity_from_dict(data: JSON) -> Sensitivity | RandomSensitivity:
 
 
 def round_up(value: Fraction) -> float:
-    """Return the smallest float that is not below an exact number."""
+    """Return the smallest float that is not below an exact number.
+
+    Parameters
+    ----------
+    value : Fraction
+        The exact number.
+    """
     try:
         near = float(value)
     except OverflowError:

@@ -32,6 +32,7 @@ from dpkernel.proof.audit.sgd_cases import sgd_cases
 
 # budgets are large, so that few trials show much
 _GAUSSIAN_BUDGET, _PURE_BUDGET = Budget(8.0, 1e-5), Budget(2.0)
+_SIGNED: dict[str, Any] = {"accept": (mechanisms.IDEALISED,)}
 
 
 def all_cases() -> list[Case]:
@@ -87,61 +88,19 @@ def _with_twins(name: str, build: Callable[[Any], Any], norm: str, weak: str) ->
     ]
 
 
-def gaussian() -> list[Case]:
-    """One dimension and many."""
+def _vectors(
+    kind: str, dimensions: tuple[int, ...], budget: Budget, norm: str, weak: str, **options: Any
+) -> list[Case]:
+    """Return the cases of a mechanism on vectors of these lengths, with their twins."""
+    cls: Any = mechanisms.REGISTRY[kind]
     return [
         case
-        for d in (1, 20)
+        for d in dimensions
         for case in _with_twins(
-            f"gaussian, d={d}",
-            partial(mechanisms.Gaussian.calibrate, budget=_GAUSSIAN_BUDGET, dimension=d),
-            "l2",
-            "sigma",
-        )
-    ]
-
-
-def laplace() -> list[Case]:
-    """One dimension and many."""
-    return [
-        case
-        for d in (1, 5)
-        for case in _with_twins(
-            f"laplace, d={d}",
-            partial(mechanisms.Laplace.calibrate, budget=_PURE_BUDGET, dimension=d),
-            "l1",
-            "scale",
-        )
-    ]
-
-
-def l2_gamma() -> list[Case]:
-    """One dimension and two. In many dimensions the worst direction is too rare to be seen."""
-    accept = (mechanisms.IDEALISED,)
-    return [
-        case
-        for d in (1, 2)
-        for case in _with_twins(
-            f"l2-gamma, d={d}",
-            partial(mechanisms.L2Gamma.calibrate, budget=_PURE_BUDGET, dimension=d, accept=accept),
-            "l2",
-            "scale",
-        )
-    ]
-
-
-def functional() -> list[Case]:
-    """Values on a grid. Answers one after the other are in ``erm_cases``."""
-    accept = (mechanisms.IDEALISED,)
-    build = mechanisms.FunctionalGaussian.calibrate
-    return [
-        case
-        for d in (1, 20)
-        for case in _with_twins(
-            f"functional-gaussian, d={d}",
-            partial(build, budget=_GAUSSIAN_BUDGET, dimension=d, accept=accept),
-            "l2",
-            "sigma",
+            f"{kind}, d={d}",
+            partial(cls.calibrate, budget=budget, dimension=d, **options),
+            norm,
+            weak,
         )
     ]
 
@@ -280,13 +239,17 @@ def mixing() -> list[Case]:
 
 
 CASES: dict[str, Callable[[], list[Case]]] = {
-    "gaussian": gaussian,
+    "gaussian": partial(_vectors, "gaussian", (1, 20), _GAUSSIAN_BUDGET, "l2", "sigma"),
     "symmetric-gaussian": symmetric,
     "mixture-gaussian": mixture,
     "sampled-gaussian": sampled_cases,
-    "laplace": laplace,
-    "l2-gamma": l2_gamma,
-    "functional-gaussian": functional,
+    "laplace": partial(_vectors, "laplace", (1, 5), _PURE_BUDGET, "l1", "scale"),
+    # in many dimensions the worst direction is too rare to be seen
+    "l2-gamma": partial(_vectors, "l2-gamma", (1, 2), _PURE_BUDGET, "l2", "scale", **_SIGNED),
+    # values on a grid; answers one after the other are in ``erm_cases``
+    "functional-gaussian": partial(
+        _vectors, "functional-gaussian", (1, 20), _GAUSSIAN_BUDGET, "l2", "sigma", **_SIGNED
+    ),
     "exponential": exponential,
     "gaussian-mixing": mixing,
     "objective-perturbation": partial(objective_cases, "objective-perturbation", _GAUSSIAN_BUDGET),

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
+from dpkernel.estimators.surroundings import is_ours
 from dpkernel.foundations.types import is_whole
 from dpkernel.privacy.noise import SeededNoise
 
@@ -32,11 +33,6 @@ def parameters(estimator: Any) -> dict[str, Any]:
 def leaf(path: str) -> str:
     """Return the last part of a parameter's path."""
     return path.split("__")[-1]
-
-
-def is_ours(estimator: Any) -> bool:
-    """Whether a class is one of dpkernel's or derived from one."""
-    return any(kind.__module__.split(".")[0] == "dpkernel" for kind in type(estimator).__mro__)
 
 
 def fresh(estimator: Any) -> Any:

@@ -91,7 +91,7 @@ def _answers(
 
     The function of the neighbour is zero, so every value of it is noise.
     """
-    kernel, at = kernels.Gaussian(), np.zeros(1)
+    kernel, at = kernels.GaussianKernel(), np.zeros(1)
     reach = mechanism.sensitivity.value
 
     def run(neighbour: bool, noise: Noise) -> float:

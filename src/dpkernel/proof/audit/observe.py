@@ -24,9 +24,10 @@ from typing import Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
+from dpkernel.estimators.surroundings import is_ours
 from dpkernel.foundations.errors import PrivacyWarning
 from dpkernel.foundations.types import Array
-from dpkernel.proof.audit.copies import is_ours, reseed
+from dpkernel.proof.audit.copies import reseed
 from dpkernel.proof.audit.releases import MATCHED, RELEASED, Recorded, recording, released_by_label
 from dpkernel.proof.audit.twins import WeakNoise
 

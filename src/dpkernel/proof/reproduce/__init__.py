@@ -46,7 +46,13 @@ FIGURES: dict[tuple[str, str], Callable[[Request], list[Path]]] = {
 
 
 def needs_songs(paper: str, item: str) -> bool:
-    """Whether an item needs the Million Song table."""
+    """Whether an item needs the Million Song table.
+
+    Parameters
+    ----------
+    paper, item : str
+        What ``reproduce`` takes.
+    """
     return paper == "lee-park-ahn" and item in ("fig3", *(f"fig{k}" for k in range(7, 13)))
 
 

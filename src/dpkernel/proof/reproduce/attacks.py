@@ -141,7 +141,7 @@ def scalar_noise(trials: Trials) -> Finding:
     inputs, points = np.linspace(-1, 1, 8)[:, None], np.array([[-1.0], [1.0]])
     labels = np.array([1.0, -1.0, 1.0, 1.0, -1.0, 1.0, -1.0, -1.0])
     sides = labels, np.where(np.arange(8) == 0, -labels, labels)
-    kernel, lam = kernels.Gaussian(length_scale=0.5), 0.1
+    kernel, lam = kernels.GaussianKernel(length_scale=0.5), 0.1
     n = min(trials.releases, 4000)  # values of a Gaussian process are slow
     models = [
         PublishedPerturbedRisk(
@@ -239,7 +239,7 @@ def bare_sketch(trials: Trials) -> Finding:
     """001-1: all labels 0 against one label 1. Without noise the output is 0 only in the first case."""
     draws = generator(0, 2)
     inputs = draws.uniform(-1, 1, (20, 2))
-    sides, gram = (np.zeros(20), np.eye(20)[0]), kernels.Gaussian(length_scale=0.5)(inputs)
+    sides, gram = (np.zeros(20), np.eye(20)[0]), kernels.GaussianKernel(length_scale=0.5)(inputs)
     few = min(trials.releases, 4000)  # each needs a sketch
 
     def answer(y: Array) -> float:

@@ -53,7 +53,13 @@ def read_csv(path: Path) -> list[dict[str, str]]:
 
 
 def claimed(path: Path) -> list[str]:
-    """Return what a file that ``write_csv`` wrote says of the claim, what came out, and why."""
+    """Return what a file that ``write_csv`` wrote says of the claim, what came out, and why.
+
+    Parameters
+    ----------
+    path : path
+        The CSV file.
+    """
     with path.open(encoding="utf-8") as file:
         lines = [line[2:].rstrip() for line in file if line.startswith("# ")]
     return [line for line in lines if line.startswith(("Paper: ", "Found: ", "Why: "))]
