@@ -73,7 +73,7 @@ def cost_of_grid_search() -> str:
     grid = {"length_scale": [factor * math.sqrt(2) for factor in FACTORS]}
     ridge = PrivateKernelRidge(bounds=bounds, y_bounds=y_bounds)
     plan = PrivateSearchCV(ridge, grid, epsilon=1.0).plan(ROWS, 2)
-    ledger = Ledger(budget=Budget(1000.0, 1e-6))
+    ledger = Ledger(budget=Budget(1000.0, 1e-6), accounting="gaussian")
     ridge.set_params(epsilon=plan.refit.epsilon, ledger=ledger)
     GridSearchCV(ridge, grid, cv=3).fit(X, y)
     return (
