@@ -20,8 +20,8 @@ PAGE = "guides/glossary"
 AMBIGUOUS = {"declared", "filter", "groups", "plan", "profile", "unit"}
 # what shows another meaning before and after these words: the verbs "bounds" and "records", a bound on
 # a probability, "on record", a numbered assumption of a paper
-BEFORE = re.compile(r"(?:binomial|lower|statistical|two|on)\s$", re.I)
-AFTER = re.compile(r"\s(?:the|a|an|every|what|how|hold|\d)\b", re.I)
+BEFORE = re.compile(r"(?:binomial|lower|statistical|two|such|loose|their|on)\s$", re.I)
+AFTER = re.compile(r"\s(?:the|a|an|every|what|how|on|hold|\d)\b", re.I)
 OTHERWISE = {"bounds", "record", "records", "assumption"}
 UNTOUCHED = (
     nodes.title,
