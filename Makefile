@@ -88,7 +88,7 @@ types: $(VENV)/.installed
 	$(BIN)/mypy
 
 docs: $(VENV)/.installed
-	$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build/html
+	$(TEST) $(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build/html
 
 bench: $(VENV)/.installed
 	$(BIN)/python benchmarks/noise.py

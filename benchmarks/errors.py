@@ -55,7 +55,7 @@ def main() -> None:
     splits = parser.parse_args().splits
     warnings.simplefilter("ignore")
     head = ["table", "rows", *(f"within the stated {level:.0%}" for level in LEVELS)]
-    head += ["`predict_interval` 90%", "1.64 deviations (90%)", "1.96 deviations (95%)"]
+    head += ["interval of 90%", "1.64 deviations (90%)", "1.96 deviations (95%)"]
     head += ["stated deviation", "root mean squared error"]
     lines: list[list[str]] = []
     for name, n_rows in TABLES.items():

@@ -53,18 +53,16 @@ SIGNED = ("idealised-arithmetic",)
 
 REGRESSORS: dict[str, Callable[..., Any]] = {
     "`PrivateKernelRidge`, noise on the Gram matrix": PrivateKernelRidge,
-    '`PrivateKernelRidge(solver="output")`': lambda **kw: PrivateKernelRidge(solver="output", **kw),
+    "`PrivateKernelRidge`, output": lambda **kw: PrivateKernelRidge(solver="output", **kw),
     "`PrivateSketchedRidge`, mixing": lambda **kw: PrivateSketchedRidge(accept=SIGNED, **kw),
     "`PrivateKernelSVR`, output": PrivateKernelSVR,
-    '`PrivateHuberRegressor(solver="output")`': lambda **kw: PrivateHuberRegressor(
-        solver="output", **kw
-    ),
+    "`PrivateHuberRegressor`, output": lambda **kw: PrivateHuberRegressor(solver="output", **kw),
     "`PrivateHuberRegressor`, objective perturbation": PrivateHuberRegressor,
     "`PrivateKernelRegressor`": PrivateKernelRegressor,
 }
 CLASSIFIERS: dict[str, Callable[..., Any]] = {
     "`PrivateKernelSVC`, output": PrivateKernelSVC,
-    '`PrivateKernelClassifier(solver="output")`': lambda **kw: PrivateKernelClassifier(
+    "`PrivateKernelClassifier`, output": lambda **kw: PrivateKernelClassifier(
         solver="output", **kw
     ),
     "`PrivateKernelClassifier`, objective perturbation": PrivateKernelClassifier,
@@ -125,7 +123,8 @@ def measure(label: str, data: Data, epsilon: float, splits: int) -> tuple[np.nda
 def accuracy(data: Data, splits: int) -> list[list[str]]:
     """Return the table of a data set: test scores, the best one in bold, and seconds."""
     what = "accuracy" if data.classes else "R^2"
-    head = [f"{data.name}, {what}", *(f"epsilon {e:g}" for e in EPSILONS), "seconds of a fit"]
+    first, *others = (f"{epsilon:g}" for epsilon in EPSILONS)
+    head = [f"{data.name}, {what}", f"epsilon {first}", *others, "seconds of a fit"]
     means, lines = [], []
     for label in CLASSIFIERS if data.classes else REGRESSORS:
         found = [measure(label, data, epsilon, splits) for epsilon in EPSILONS]

@@ -1,6 +1,8 @@
 """What unknown bounds cost: from raw columns to a private model under one budget.
 
-``python benchmarks/preprocessing.py [--tables ...] [--splits 3] [--csv FILE]``, with DPKERNEL_DATA set.
+``python benchmarks/preprocessing.py [--tables ...] [--splits 3]``, with DPKERNEL_DATA set. It writes
+``results/preprocessing.csv`` and ``preprocessing_scales.csv``, and each split to
+``preprocessing_splits.csv``.
 
 1. Scales. ``PrivateStandardScaler`` on breast_cancer: the share of columns whose scale is more than
    twice too large or too small, with the declared bounds and with bounds a thousand times wider; against
@@ -16,14 +18,12 @@ from __future__ import annotations
 
 import argparse
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from datasets import Data, load
-from provenance import made_by
+from provenance import write
 from rich.console import Console
-from rich.table import Table
 from sklearn.base import clone
 from threadpoolctl import threadpool_limits
 
@@ -70,10 +70,9 @@ def scales(splits: int, console: Console) -> None:
     """Print the table of scales."""
     data = load("breast_cancer")
     assert data is not None
-    table = Table(
-        "bounds", "clipped moments", "PrivateStandardScaler", title="breast_cancer, eps = 1"
-    )
-    for name, bounds in (("declared", data.bounds), ("x 1000", widened(*data.bounds))):
+    rows = [["bounds", "clipped means and squares", "`PrivateStandardScaler`"]]
+    wide = widened(*data.bounds)
+    for name, bounds in (("declared", data.bounds), ("1000 times wider", wide)):
         plain, ours = [], []
         for seed in range(10 * splits):
             plain.append(
@@ -81,8 +80,9 @@ def scales(splits: int, console: Console) -> None:
             )
             scaler = PrivateStandardScaler(1.0, bounds=bounds, noise=SeededNoise(seed))
             ours.append(wrong_scales(scaler.fit(data.X).scale_, data.X))
-        table.add_row(name, f"{np.mean(plain):.1%}", f"{np.mean(ours):.1%}")
-    console.print(table)
+        rows.append([name, f"{np.mean(plain):.1%}", f"{np.mean(ours):.1%}"])
+        console.print(*rows[-1], highlight=False)
+    write("preprocessing_scales.csv", rows)
 
 
 def explained(data: Data, truth: np.ndarray, predicted: np.ndarray) -> float:
@@ -128,28 +128,29 @@ def one_split(data: Data, n: int, epsilon: float, seed: int) -> tuple[float, flo
     return *found, max(found[1], *tuned)
 
 
-def models(tables: list[str], splits: int, console: Console) -> list[str]:
-    """Print the table of models; return it as lines of comma-separated values."""
-    names = ("(a) pipeline", "(b) declared", "(c) best of grid", "a / b", "a / c")
-    table = Table("table", "n", "epsilon", *names)
-    lines = ["table,n,epsilon,split,pipeline,declared,best_of_grid"]
+def models(tables: list[str], splits: int, console: Console) -> None:
+    """Write the tables of models, over all splits and of each."""
+    names = ("(a) pipeline", "(b) declared bounds", "(c) tuned on the test rows", "a / b", "a / c")
+    lines = [["table", "n", "epsilon", "split", "pipeline", "declared", "best_of_grid"]]
+    rows = [["table", "n", "epsilon", *names]]
     for name in tables:
         data = load(name)
         if data is None:
             continue
+        title, n = f"{name} (largest class)" if name == "covtype" else name, ROWS[name]
         for epsilon in EPSILONS:
-            n = ROWS[name]
-            rows = np.array([one_split(data, n, epsilon, seed) for seed in range(splits)])
+            found = np.array([one_split(data, n, epsilon, seed) for seed in range(splits)])
             lines += [
-                f"{name},{n},{epsilon:g},{seed},{a:.4f},{b:.4f},{c:.4f}"
-                for seed, (a, b, c) in enumerate(rows)
+                [name, str(n), f"{epsilon:g}", str(seed), *(f"{value:.4f}" for value in split)]
+                for seed, split in enumerate(found)
             ]
-            a, b, c = rows.mean(axis=0)
+            a, b, c = found.mean(axis=0)
             cells = (f"{a:.3f}", f"{b:.3f}", f"{c:.3f}", f"{a / b:.2f}", f"{a / c:.2f}")
-            table.add_row(name, str(n), f"{epsilon:g}", *cells)
-            console.print(f"{name} {epsilon:g}:", *cells, highlight=False)
-    console.print(table)
-    return lines
+            first = (title, f"{n:,}") if epsilon == EPSILONS[0] else ("", "")
+            rows.append([*first, f"{epsilon:g}", *cells])
+            console.print(name, *rows[-1], highlight=False)
+    write("preprocessing.csv", rows)
+    write("preprocessing_splits.csv", lines)
 
 
 def main() -> None:
@@ -157,15 +158,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tables", nargs="*", default=list(ROWS))
     parser.add_argument("--splits", type=int, default=3)
-    parser.add_argument("--csv", type=Path, help="write the table of models here, too")
     options = parser.parse_args()
-    console, made = Console(), made_by()  # the code as it is now, not as it will be at the end
     warnings.simplefilter("ignore", PrivacyWarning)  # the choice by test error is no private one
     with threadpool_limits(1):
-        scales(options.splits, console)
-        lines = models(options.tables, options.splits, console)
-    if options.csv is not None:
-        options.csv.write_text(made + "\n".join(lines) + "\n", encoding="utf-8")
+        scales(options.splits, Console())
+        models(options.tables, options.splits, Console())
 
 
 if __name__ == "__main__":

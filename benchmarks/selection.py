@@ -15,8 +15,7 @@ import warnings
 
 import numpy as np
 from datasets import load
-from rich.console import Console
-from rich.table import Table
+from provenance import write
 from sklearn.model_selection import GridSearchCV
 from threadpoolctl import threadpool_limits
 
@@ -74,7 +73,7 @@ def cost_of_grid_search() -> str:
     grid = {"length_scale": [factor * math.sqrt(2) for factor in FACTORS]}
     ridge = PrivateKernelRidge(bounds=bounds, y_bounds=y_bounds)
     plan = PrivateSearchCV(ridge, grid, epsilon=1.0).plan(ROWS, 2)
-    ledger = Ledger(budget=Budget(1000.0, 1e-6))
+    ledger = Ledger(budget=Budget(1000.0, 1e-6), accounting="gaussian")
     ridge.set_params(epsilon=plan.refit.epsilon, ledger=ledger)
     GridSearchCV(ridge, grid, cv=3).fit(X, y)
     return (
@@ -85,12 +84,12 @@ def cost_of_grid_search() -> str:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure, print and write the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--splits", type=int, default=3)
     splits = parser.parse_args().splits
-    names = ("default", "best (oracle)", "exponential", "random stopping")
-    shown = Table("target", "epsilon", *names)
+    names = ("default", "best of five (oracle)", "exponential", "random stopping")
+    rows = [["target", "epsilon", *names]]
     warnings.simplefilter("ignore")
     with threadpool_limits(1):
         for target in ("wave", "california", "power"):
@@ -104,11 +103,11 @@ def main() -> None:
                     ]
                 )
                 cells = zip(found.mean(axis=0), found.std(axis=0, ddof=1), strict=True)
-                shown.add_row(target, f"{epsilon:g}", *(f"{m:.3f} ({s:.3f})" for m, s in cells))
-        cost = cost_of_grid_search()
-    console = Console(width=110)
-    console.print(shown)
-    console.print(cost)
+                spread = [f"{mean:.3f} ({deviation:.3f})" for mean, deviation in cells]
+                print(target, f"{epsilon:g}", *spread, flush=True)
+                rows.append([target, f"{epsilon:g}", *(f"{m:.3f}" for m in found.mean(axis=0))])
+        print(cost_of_grid_search())
+    write("selection.csv", rows)
 
 
 if __name__ == "__main__":

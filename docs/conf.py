@@ -32,7 +32,7 @@ templates_path = ["_templates"]
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
 nb_execution_mode = "force"
-nb_execution_timeout = 120
+nb_execution_timeout = 600  # a busy machine is no fault
 nb_execution_raise_on_error = True
 nb_merge_streams = True
 

@@ -38,11 +38,12 @@ def read(path: Path) -> tuple[dict[str, list[str]], list[list[str]]]:
 
 def label(made: dict[str, list[str]]) -> str:
     """Return a line that says how old the numbers of a table are, and what made them."""
-    versions = sorted({*made["dpkernel"]})
+    *earlier, last = versions = sorted({*made["dpkernel"]})
+    measured = f"{', '.join(earlier)} and {last}" if earlier else last
     commands = {command.partition(" --")[0] for command in made["command"]}
     now = "" if versions == [__version__] else f"; the present version is {__version__}"
     by = " and ".join(f"`{command}`" for command in sorted(commands))
-    return f"{LABEL}{' and '.join(versions)} by {by}{now}.*"
+    return f"{LABEL}{measured} by {by}{now}.*"
 
 
 def as_markdown(rows: list[list[str]]) -> list[str]:

@@ -18,6 +18,11 @@ from sphinx.transforms import SphinxTransform
 PAGE = "guides/glossary"
 # these words often mean something else, such as a unit of measurement
 AMBIGUOUS = {"declared", "filter", "groups", "plan", "profile", "unit"}
+# what shows another meaning before and after these words: the verbs "bounds" and "records", a bound on
+# a probability, "on record", a numbered assumption of a paper
+BEFORE = re.compile(r"(?:binomial|lower|statistical|two|such|loose|their|on)\s$", re.I)
+AFTER = re.compile(r"\s(?:the|a|an|every|what|how|on|hold|\d)\b", re.I)
+OTHERWISE = {"bounds", "record", "records", "assumption"}
 UNTOUCHED = (
     nodes.title,
     nodes.reference,
@@ -48,6 +53,12 @@ def is_untouched(node: nodes.Node) -> bool:
     )
 
 
+def is_meant(match: re.Match[str]) -> bool:
+    """Return whether the words around a word do not show that it means something else here."""
+    before, after = match.string[: match.start()], match.string[match.end() :]
+    return match[0].lower() not in OTHERWISE or not (BEFORE.search(before) or AFTER.match(after))
+
+
 class LinkWords(SphinxTransform):
     """Turn the first appearance of each word into a link to the glossary."""
 
@@ -70,7 +81,8 @@ class LinkWords(SphinxTransform):
         either = "|".join(re.escape(word) for word in left)
         # neither a part of a longer word, of the name of a file or of a power
         word_alone = rf"(?<![\w-])({either})(s?)(?![\w^-]|\.\w)"
-        match = re.search(word_alone, text, re.I) if left else None
+        found = re.finditer(word_alone, text, re.I) if left else iter(())
+        match = next((m for m in found if is_meant(m)), None)
         if match is None:
             return [nodes.Text(text)] if text else []
         word = left.pop(match[1].lower())

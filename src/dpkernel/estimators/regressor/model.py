@@ -42,7 +42,7 @@ class PrivateKernelRegressor(NumberModel):
     mechanism with this epsilon and delta. With less, but at least 150 and 8 for each of up to 20
     inputs, noisy moments find where the inputs lie, and all fits use one mixture of kernels of
     several families and scales. Below 150, one fit of such a mixture starts from the declared
-    ranges. Below 20, or below 2.5 for each input, a private mean is released. The kernel is fixed
+    ranges. Below 25, or below 2.5 for each input, a private mean is released. The kernel is fixed
     in the other cases: with several targets, with more than 500 inputs, or if you pass a kernel or
     a length scale of your own.
 
@@ -265,6 +265,10 @@ class PrivateKernelRegressor(NumberModel):
         The intervals have one width, from the released histogram of the errors of the fit, with a
         margin for its noise. So they hold on average over rows like those of the fit, whatever the
         law of the errors; a quantile of ``PrivateQuantileRegressor`` adapts to each row.
+
+        With default settings this needs an n mu of about 280, which is 1200 rows (or people) at
+        epsilon 1 and delta 1e-6. With less, the noise hides how large the errors are, and the call
+        raises a ``ParameterError``.
 
         Returns
         -------
