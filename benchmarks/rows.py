@@ -126,12 +126,13 @@ def table(n_rows: int) -> tuple[np.ndarray, np.ndarray]:
     return X, X[:, 0] + X[:, 1] * X[:, 2] + 0.1 * draws.standard_normal(n_rows)
 
 
-def measure(name: str, sizes: Sequence[int], seconds: float) -> None:
+def measure(name: str, sizes: Sequence[int], seconds: float, features: int | None) -> None:
     """Print one line per size, as long as the next fit should end in time."""
     start = time.perf_counter()
     *_, make = ESTIMATORS[name]
+    model = make().set_params(**({"n_features": features} if features else {}))
     X, y = table(20_000)  # imports and compiled code
-    make().fit(X, (y > 0) * 1.0 if name == "classifier" else y)
+    model.fit(X, (y > 0) * 1.0 if name == "classifier" else y)
     first = last = 0.0
     for n in sizes:
         left = seconds - (time.perf_counter() - start)
@@ -142,7 +143,7 @@ def measure(name: str, sizes: Sequence[int], seconds: float) -> None:
         counts = Counts()
         wall, own = time.perf_counter(), time.process_time()
         with counted(counts):
-            make().fit(X, y)
+            model.fit(X, y)
         own, wall = time.process_time() - own, time.perf_counter() - wall
         last, each = wall / n, own / n
         first = first or each
@@ -248,6 +249,7 @@ def main() -> None:
     options.add_argument("--cores", type=int, default=os.cpu_count())
     options.add_argument("--memory", type=float, help="GB for features; else each fit decides")
     options.add_argument("--one", choices=ESTIMATORS)
+    options.add_argument("--features", type=int, help="instead of the default of each estimator")
     options.add_argument(
         "--billion", type=int, metavar="PROCESSES", help="processes of one long fit of the ridge"
     )
@@ -255,7 +257,7 @@ def main() -> None:
     options.add_argument("--out", type=Path, default=HERE / "results")
     given = options.parse_args()
     if given.one:
-        measure(given.one, given.sizes, given.seconds)
+        measure(given.one, given.sizes, given.seconds, given.features)
     elif given.billion:
         billion(given.billion, given.rows, given.out)
     else:
