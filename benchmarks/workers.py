@@ -106,8 +106,8 @@ def measure(workers: int, names: list[str], n_rows: int) -> dict[str, list[float
             busiest = max(after[worker] - before[worker] for worker in after)
             reads = Path(note).stat().st_size / X.numblocks[0]
             found[name] = [seconds, own + busiest, graphs.count, reads]
-            print(f"{name}, {workers} worker(s): {seconds:.1f} s, CPU of the client {own:.1f} s, of the busiest worker"
-                  f" {busiest:.1f} s", flush=True)  # fmt: skip
+            times = f"{seconds:.1f} s, client {own:.1f} CPU s, busiest worker {busiest:.1f} CPU s"
+            print(f"{name}, {workers} worker(s): {times}", flush=True)
     return found
 
 
