@@ -50,9 +50,9 @@ def rows_of(number: int, count: int, note: str) -> np.ndarray:
     return np.column_stack([X, y])
 
 
-def table(n_rows: int, note: str, labels: bool) -> tuple[Any, Any]:
+def table(n_rows: int, chunk: int, note: str, labels: bool) -> tuple[Any, Any]:
     """Return a Dask table of rows and targets."""
-    sizes = [min(CHUNK, n_rows - start) for start in range(0, n_rows, CHUNK)]
+    sizes = [min(chunk, n_rows - start) for start in range(0, n_rows, chunk)]
     make = dask.delayed(rows_of, pure=False)
     parts = [
         da.from_delayed(make(i, n, note), (n, COLUMNS + 1), dtype=float)
@@ -94,9 +94,9 @@ def measure(workers: int, names: list[str], n_rows: int) -> dict[str, list[float
         Client(cluster) as client,
     ):
         for name in names:
-            for rows in (2 * CHUNK // 10, n_rows):  # the first imports and compiles
-                note = os.path.join(folder, f"{name} {rows}")
-                X, y = table(rows, note, name.startswith("classifier"))
+            for rows, chunk in ((40_000, 2500), (n_rows, CHUNK)):  # the first imports and compiles
+                note = os.path.join(folder, f"{name} {chunk}")
+                X, y = table(rows, chunk, note, name.startswith("classifier"))
                 before, own = client.run(time.process_time), time.process_time()
                 start = time.perf_counter()
                 with Graphs() as graphs:
