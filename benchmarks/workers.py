@@ -90,7 +90,7 @@ def measure(workers: int, names: list[str], n_rows: int) -> dict[str, list[float
     found = {}
     with (
         tempfile.TemporaryDirectory() as folder,
-        LocalCluster(workers, threads_per_worker=1, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=None) as cluster,
         Client(cluster) as client,
     ):
         for name in names:
