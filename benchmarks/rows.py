@@ -51,8 +51,16 @@ HERE = Path(__file__).parent
 COLUMNS = 10
 SIZES = (100_000, 400_000, 2_000_000, 10_000_000)
 BOX: dict[str, Any] = {"bounds": (-1, 1), "y_bounds": (-3, 3), "random_state": 0}
-HEAD = ("estimator", "rows", "passes", "evaluations", "seconds", "CPU seconds", "CPU µs per row",
-        "ratio", "peak MB")  # fmt: skip
+HEAD = (
+    "estimator",
+    "features",
+    "rows",
+    "passes",
+    "evaluations",
+    "CPU µs per row",
+    "ratio",
+    "peak MB",
+)
 
 # how many of 16 cores and of 100 GB for features each gets: the features of 10^7 rows take 40 GB for the
 # regressor and the quantiles, 24 GB for the classifier and 8 GB for SGD
@@ -126,12 +134,13 @@ def table(n_rows: int) -> tuple[np.ndarray, np.ndarray]:
     return X, X[:, 0] + X[:, 1] * X[:, 2] + 0.1 * draws.standard_normal(n_rows)
 
 
-def measure(name: str, sizes: Sequence[int], seconds: float) -> None:
+def measure(name: str, sizes: Sequence[int], seconds: float, features: int | None) -> None:
     """Print one line per size, as long as the next fit should end in time."""
     start = time.perf_counter()
     *_, make = ESTIMATORS[name]
+    model = make().set_params(**({"n_features": features} if features else {}))
     X, y = table(20_000)  # imports and compiled code
-    make().fit(X, (y > 0) * 1.0 if name == "classifier" else y)
+    model.fit(X, (y > 0) * 1.0 if name == "classifier" else y)
     first = last = 0.0
     for n in sizes:
         left = seconds - (time.perf_counter() - start)
@@ -142,13 +151,18 @@ def measure(name: str, sizes: Sequence[int], seconds: float) -> None:
         counts = Counts()
         wall, own = time.perf_counter(), time.process_time()
         with counted(counts):
-            make().fit(X, y)
+            model.fit(X, y)
         own, wall = time.process_time() - own, time.perf_counter() - wall
         last, each = wall / n, own / n
         first = first or each
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-        line = [name, f"{n:,}", counts.passes, f"{counts.evaluated / n:.2f}", f"{wall:.1f}"]
-        line += [f"{own:.1f}", f"{1e6 * each:.1f}", f"{each / first:.2f}", f"{peak:,}"]
+        line = [name, model.feature_map_.n_outputs, f"{n:,}", counts.passes]
+        line += [
+            f"{counts.evaluated / n:.2f}",
+            f"{1e6 * each:.1f}",
+            f"{each / first:.2f}",
+            f"{peak:,}",
+        ]
         csv.writer(sys.stdout, lineterminator="\n").writerow(line)
         sys.stdout.flush()
 
@@ -248,6 +262,7 @@ def main() -> None:
     options.add_argument("--cores", type=int, default=os.cpu_count())
     options.add_argument("--memory", type=float, help="GB for features; else each fit decides")
     options.add_argument("--one", choices=ESTIMATORS)
+    options.add_argument("--features", type=int, help="instead of the default of each estimator")
     options.add_argument(
         "--billion", type=int, metavar="PROCESSES", help="processes of one long fit of the ridge"
     )
@@ -255,7 +270,7 @@ def main() -> None:
     options.add_argument("--out", type=Path, default=HERE / "results")
     given = options.parse_args()
     if given.one:
-        measure(given.one, given.sizes, given.seconds)
+        measure(given.one, given.sizes, given.seconds, given.features)
     elif given.billion:
         billion(given.billion, given.rows, given.out)
     else:

@@ -193,7 +193,7 @@ def test_the_machine_is_asked_where_nothing_is_set(monkeypatch):
     monkeypatch.setattr(cache, "_limits", CacheLimits())
     monkeypatch.setattr(cache, "free_memory", lambda: 2**34)
     monkeypatch.setattr(cache, "free_disk", lambda folder: 2**40)
-    assert Room.found() == Room(2**28, 2**39, 2**33)
+    assert Room.found() == Room(2**27, 2**39, 2**33)
     monkeypatch.setattr(cache, "free_memory", lambda: 2**20)
     assert Room.found() == Room(2**17, 2**39, 2**19)
 

@@ -136,6 +136,36 @@ def test_a_trigger_can_not_take_back_what_is_spent(path):
     ledger.spend(ONE, "a")
 
 
+REMOVED = [f"DELETE FROM {table}" for table in ("draws", "spends", "terms", "datasets")]
+
+
+@pytest.mark.parametrize("key", [None, KEY], ids=["without a key", "with a key"])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        ["UPDATE datasets SET name = 'others' WHERE id = 1"],
+        ["UPDATE datasets SET name = 'others', key_mark = NULL WHERE id = 1"],
+        ["DELETE FROM datasets WHERE id = 1"],
+        [f"{change} WHERE rowid = 1" for change in REMOVED],
+        [*REMOVED, "DELETE FROM sqlite_sequence"],
+    ],
+    ids=["renamed", "renamed, without its key", "its name removed", "removed", "all removed"],
+)
+def test_a_data_set_that_was_renamed_or_removed_is_not_added_anew(path, changes, key):
+    """Scripts state the ceiling at each opening, which would make a second budget."""
+    open_ledger(path, key=key).spend(ONE, "a")
+    open_ledger(path, dataset="another", key=key)
+    sql(path, *((change,) for change in changes))
+    with pytest.raises(LedgerError, match=r"edited|rows were removed"):
+        open_ledger(path, key=key).spend(ONE, "a")
+
+
+def test_a_data_set_may_stand_beside_one_whose_key_is_not_at_hand(path):
+    open_ledger(path, key=KEY).spend(ONE, "a")
+    open_ledger(path, dataset="another", key=b"another owner's secret").spend(ONE, "b")
+    assert open_ledger(path, dataset="open").remaining is not None
+
+
 def test_terms_of_another_data_set_can_not_be_borrowed(path):
     open_ledger(path).spend(ONE, "a")
     open_ledger(path, dataset="generous", budget=Budget(100.0, 1e-6))
@@ -290,6 +320,7 @@ def test_bringing_a_file_up_to_date_hides_no_edit(path, change, version):
 @pytest.mark.parametrize(
     "change",
     [
+        ("UPDATE datasets SET name = x'37'",),
         ("UPDATE terms SET parts = 'x'",),
         ("UPDATE terms SET parts = '[3]'",),
         ("UPDATE terms SET epsilon = -1.0",),

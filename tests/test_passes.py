@@ -208,6 +208,22 @@ def test_without_a_cluster_chunks_are_read_once_and_kept(data):
     assert sum(calls) == ROWS
 
 
+def test_rows_and_targets_of_one_dask_array_are_read_once_in_a_pass(data):
+    dask, array = pytest.importorskip("dask"), pytest.importorskip("dask.array")
+    whole, reads = np.column_stack(data), []
+
+    def read(start):
+        reads.append(start)
+        return whole[start : start + 1000]
+
+    parts = [dask.delayed(read, pure=False)(start) for start in range(0, 3000, 1000)]
+    one = array.concatenate([array.from_delayed(p, (1000, 4), dtype=float) for p in parts])
+    table = Passes(Source("dask", 3000, 3, (), one[:, :3], one[:, 3]))
+    found = [value for part in table.run(targets_of) for value in part]
+    assert found == data[1][:3000].tolist()
+    assert sorted(reads) == [0, 1000, 2000]
+
+
 def uneven(X, y, sizes):
     """Return a Dask table that says its chunks have 100 rows."""
     dask, array = pytest.importorskip("dask"), pytest.importorskip("dask.array")

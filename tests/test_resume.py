@@ -470,6 +470,11 @@ def test_damaged_and_foreign_files_are_refused(table, path, monkeypatch):
     ledger = begun(FITS["regressor"], table, path, monkeypatch, release=3)
     content = path.read_bytes()
     lines = content[module._HEADER + module._STATE :].splitlines(keepends=True)
+    for place in (content.index(b'"key": "') + 9, content.index(b'"order": "') + 11):
+        other = b"0" if content[place : place + 1] != b"0" else b"1"
+        path.write_bytes(content[:place] + other + content[place + 1 :])  # it would draw anew
+        with pytest.raises(ResumeError, match="is damaged"):
+            FITS["regressor"](ledger=ledger).fit(*table, resume=path)
     for kept in ([*lines[:1], *lines[2:]], [lines[0], lines[1].replace(b"A", b"B", 1), lines[2]]):
         path.write_bytes(content[: module._HEADER + module._STATE] + b"".join(kept))
         with pytest.raises(ResumeError, match="is damaged"):

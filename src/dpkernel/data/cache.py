@@ -25,7 +25,7 @@ import numpy as np
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import is_whole
 
-_SMALL = 2**28  # kept in memory, if that is at most _SHARE_SMALL of what is free
+_SMALL = 2**27  # kept in memory, if that is at most _SHARE_SMALL of what is free
 _SHARE_SMALL = 1 / 8
 _SHARE_LARGE = 1 / 2  # of the free memory, for what the disk has no room for
 _SHARE_DISK = 1 / 2  # of the free disk
@@ -71,7 +71,7 @@ def set_cache(
     Parameters
     ----------
     memory : int, optional
-        The largest number of bytes that are kept in main memory. By default 256 MB or an eighth of
+        The largest number of bytes that are kept in main memory. By default 128 MB or an eighth of
         the free memory, whichever is less; and up to half of it where the disk has no room.
     disk : int, optional
         The largest number of bytes in the temporary file; 0 keeps everything off the disk. By

@@ -79,7 +79,8 @@ def row_chunks(value: Any, **options: Any) -> list[Any]:
         return list(_without_its_text(lambda: value.to_delayed(**options)))
     if value.ndim == 2 and len(value.chunks[1]) > 1:
         value = value.rechunk({1: -1})
-    return list(np.asarray(value.to_delayed(), dtype=object).reshape(value.numblocks).ravel())
+    chunks = np.asarray(value.to_delayed(**options), dtype=object)
+    return list(chunks.reshape(value.numblocks).ravel())
 
 
 def _is_frame(value: Any) -> bool:
@@ -98,9 +99,9 @@ def chunk_pairs(X: Any, y: Any) -> list[tuple[Any, Any]]:
             _side_by_side, y, align_dataframes=False, enforce_metadata=False, meta=X._meta
         )
         return [(chunk[0], chunk[1]) for chunk in row_chunks(whole)]
-    one, other = (
-        row_chunks(v, **({"optimize_graph": False} if _is_frame(v) else {})) for v in (X, y)
-    )
+    # optimised alone, each of two parts of one table would read the table
+    apart = not _is_frame(X) and not _is_frame(y) and not set(X.dask.layers) & set(y.dask.layers)
+    one, other = (row_chunks(value, optimize_graph=apart) for value in (X, y))
     if len(one) != len(other):
         raise DataError(
             "X and y have different numbers of Dask chunks along the rows. If both are columns of one"

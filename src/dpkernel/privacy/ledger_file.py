@@ -44,6 +44,8 @@ from dpkernel.privacy.ledger_schema import (
     VERSION,
     add_dataset,
     add_row,
+    check_counts,
+    edited,
     key_mark,
     spend_row,
     terms_row,
@@ -115,7 +117,7 @@ class FileStore:
         self, connection: sqlite3.Connection, dataset: str | None, settings: Settings | None
     ) -> str:
         """Return the recorded name of a data set, which is added if ``settings`` are given."""
-        names = _names(connection)
+        names = self._names(connection)
         known = ", ".join(repr(name) for name in names)
         if dataset is None:
             if len(names) == 1:
@@ -134,11 +136,35 @@ class FileStore:
             )
         settings = replace(settings, parts=canonical_names(settings.parts, "parts"))
         with self._transaction(connection):
-            found = recorded_name(dataset, _names(connection), "dataset")
+            found = recorded_name(dataset, self._names(connection), "dataset")
             if found is None:  # unless another process just added it
                 found = canonical_name(dataset, "dataset")
+                self._check_all(connection, found)
                 add_dataset(connection, found, settings, self._given_key())
         return found
+
+    def _names(self, connection: sqlite3.Connection) -> list[str]:
+        with self._readable():
+            names = [row[0] for row in connection.execute("SELECT name FROM datasets ORDER BY id")]
+            if not all(isinstance(name, str) for name in names):
+                raise TypeError("the name of a data set is no text")
+            return names
+
+    def _check_all(self, connection: sqlite3.Connection, new: str) -> None:
+        """Raise if a data set was renamed or removed by hand, so that adding it would forget its spends.
+
+        Data sets with a key that was not given can't be read.
+        """
+        check_counts(connection, self.path.name, "spends", "terms")
+        secret = self._given_key()
+        marks = connection.execute("SELECT name, key_mark FROM datasets").fetchall()
+        if not marks or any(mark and mark == key_mark(new, secret) for _, mark in marks):
+            raise LedgerError(edited(0, new, self.path.name))
+        for name, mark in marks:
+            if mark is None or mark == key_mark(name, secret):
+                known = None if mark is None else secret
+                with self._readable():
+                    read_chain(connection, name, self.path.name, known, Known())
 
     def _create_file(self, dataset: str, settings: Settings) -> None:
         """Build the complete file in memory, then write it under its name."""
@@ -415,12 +441,8 @@ _MOST_KNOWN = 16  # data sets
 _LAST: dict[tuple[Path, str, str], Known] = {}
 
 
-def _names(connection: sqlite3.Connection) -> list[str]:
-    return [row[0] for row in connection.execute("SELECT name FROM datasets ORDER BY id")]
-
-
 def dataset_names(path: Path, *, timeout: float = 30.0) -> list[str]:
     """Return the names of all data sets in a ledger file, in the order in which they were added."""
     store = FileStore(Path(path).absolute(), "", True, timeout)
     with store._connection() as connection:
-        return _names(connection)
+        return store._names(connection)

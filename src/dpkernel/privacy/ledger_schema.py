@@ -207,21 +207,27 @@ def upgrade(connection: sqlite3.Connection, file: str) -> None:
     for step in range(version, VERSION):
         _run(connection, MIGRATIONS[step])
     names = [name for (name,) in connection.execute("SELECT name FROM named ORDER BY id")]
-    most, count = connection.execute(
-        "SELECT (SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'spends'),"
-        " (SELECT count(*) FROM spends JOIN datasets ON spends.dataset = datasets.id)"
-    ).fetchone()
-    if count != most:
-        raise LedgerError(
-            f"{file} records {most} spends but holds {count}: rows were removed. Nothing was changed;"
-            " restore the file from a backup that is not older than the last spend."
-        )
+    check_counts(connection, file, "spends")
     older = [_checked_rows(connection, name, version >= _CHAINED, file) for name in names]
     _run(connection, _AFTER_FOUR)
     for name, (terms, spends) in zip(names, older, strict=True):
         _rechain(connection, name, terms, spends)
     connection.execute(f"PRAGMA application_id = {APPLICATION}")
     connection.execute(f"PRAGMA user_version = {VERSION}")
+
+
+def check_counts(connection: sqlite3.Connection, file: str, *tables: str) -> None:
+    """Raise if rows of these tables were removed, or belong to no data set."""
+    for table in tables:
+        most, count = connection.execute(
+            f"SELECT (SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = '{table}'),"
+            f" (SELECT count(*) FROM {table} JOIN datasets ON {table}.dataset = datasets.id)"
+        ).fetchone()
+        if count != most:
+            raise LedgerError(
+                f"{file} records {most} {table} but holds {count}: rows were removed. Nothing was"
+                " changed; restore the file from a backup that is not older than the last spend."
+            )
 
 
 def _run(connection: sqlite3.Connection, statements: str) -> None:

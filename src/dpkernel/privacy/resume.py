@@ -52,7 +52,7 @@ try:
 except ImportError:  # Windows has no such locks
     fcntl = None  # type: ignore[assignment]
 
-_FORMAT, _SCHEMA = "dpkernel resume file", 1
+_FORMAT, _SCHEMA = "dpkernel resume file", 2
 _HEADER, _STATE = 8192, 512  # bytes of the two parts that are written again in place
 _ANEW = "Delete the file to start a new fit, which spends again."
 
@@ -215,8 +215,7 @@ class ResumeFile:
     # --- the bytes of the file ------------------------------------------------------------------
 
     def _append(self, line: JSON) -> None:
-        text = json.dumps(line)
-        whole = f"{hashlib.sha256(text.encode()).hexdigest()} {text}\n".encode()
+        whole = _sealed(line) + b"\n"
         os.lseek(self._file, 0, os.SEEK_END)
         while whole:
             whole = whole[os.write(self._file, whole) :]
@@ -232,7 +231,7 @@ class ResumeFile:
         self._write(_HEADER, {"count": len(self._lines), "key": self._key.hex()}, _STATE)
 
     def _write(self, start: int, values: JSON, size: int) -> None:
-        text = json.dumps(values).encode()
+        text = _sealed(values)
         if len(text) >= size:
             raise ParameterError("The parameters of this fit are too long for a resume file.")
         os.pwrite(self._file, text.ljust(size - 1) + b"\n", start)
@@ -247,13 +246,13 @@ class ResumeFile:
         size = os.fstat(self._file).st_size
         self._lines, end = [], _HEADER + _STATE
         for raw in os.pread(self._file, max(size - end, 0), end).splitlines(keepends=True):
-            digest, _, text = raw.rstrip(b"\n").partition(b" ")
-            if not raw.endswith(b"\n") or hashlib.sha256(text).hexdigest().encode() != digest:
+            try:
+                self._lines.append(_unsealed(raw))
+            except ValueError:
                 break
-            self._lines.append(json.loads(text))
             end += len(raw)
         try:
-            state = json.loads(os.pread(self._file, _STATE, _HEADER))
+            state = _unsealed(os.pread(self._file, _STATE, _HEADER))
             self._key, missing = bytes.fromhex(state["key"]), len(self._lines) - state["count"]
         except (ValueError, KeyError, TypeError):
             missing = -1
@@ -296,13 +295,31 @@ def _header_of(text: bytes, path: Path) -> JSON | None:
     if not text:
         return None
     try:
-        found: JSON = json.loads(text)
+        found = _unsealed(text)
         fine = found["format"] == _FORMAT and found["schema"] == _SCHEMA
         fine = fine and {"fit", "spend", "environment", "keys"} <= set(found)
     except (ValueError, KeyError, TypeError):
         fine = False
     if not fine:
-        raise ResumeError(f"'{path.name}' is not a resume file. Choose another name.")
+        raise ResumeError(
+            f"'{path.name}' is not a resume file, or it is damaged or from another version of dpkernel."
+            " Choose another name."
+        )
+    return found
+
+
+def _sealed(values: JSON) -> bytes:
+    """Return values as text behind its hash, so that a damaged key draws nothing."""
+    text = json.dumps(values).encode()
+    return hashlib.sha256(text).hexdigest().encode() + b" " + text
+
+
+def _unsealed(raw: bytes) -> JSON:
+    """Return sealed values, with a line break at their end; raise ValueError if a byte differs."""
+    digest, _, text = raw.rstrip(b" \n").partition(b" ")
+    if not raw.endswith(b"\n") or hashlib.sha256(text).hexdigest().encode() != digest:
+        raise ValueError
+    found: JSON = json.loads(text)
     return found
 
 
