@@ -104,7 +104,8 @@ class LearnedFitting(Fitting):
                 beta = self._solved(stage, f"stage {number}", rows, noise)
             # a mixture was weighted after its first stage; to refit it again follows noise
             state = stage.update(beta, refit=plan.learns)
-            state = self._measured(state, f"scale {number}", rows, 0, noise, scale.ROOT_MEAN_SQUARE)
+            measure = scale.ROOT_MEAN_SQUARE if plan.learns else scale.LIKELY
+            state = self._measured(state, f"scale {number}", rows, 0, noise, measure)
         if plan.calibration > 0:
             # with little data, what the noise may move is what the skewness of y explains
             given = () if plan.learns else (scale.NEAR_REACH, self._skewness)
@@ -191,7 +192,7 @@ class LearnedFitting(Fitting):
         variances = np.concatenate([state.variances[:1], prior])
         stage = replace(stage, state=replace(state, variances=variances))
         return self._measured(
-            stage.update(beta, refit=False), "scale 1", rows, 0, noise, scale.ROOT_MEAN_SQUARE
+            stage.update(beta, refit=False), "scale 1", rows, 0, noise, scale.LIKELY
         )
 
     def _learn(

@@ -38,7 +38,7 @@ MOST = 3.0  # the last inner edge for a root mean square, as a multiple of the g
 _LARGEST = 2.4
 _CONFIDENCE = 0.95
 _UNKNOWN = 0.1  # a deviation of a cumulative share above which nothing is said
-_MUCH_NOISE = 0.2  # the noise of a mean square, in squared guesses, from which laws are assumed
+_MUCH_NOISE = 0.3  # the noise of a mean square, in squared guesses, from which laws are assumed
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,10 @@ def scale_interval(
 
 
 HALF_NORMAL = Measure(4.0, lambda c, n, guess, _: fit_scale(c, n, guess), scale_interval)
-ROOT_MEAN_SQUARE = Measure(MOST, likely_root_mean_square, root_mean_square_interval)
+ROOT_MEAN_SQUARE = Measure(
+    MOST, lambda c, n, guess, _: root_mean_square(c, n, guess), root_mean_square_interval
+)
+LIKELY = Measure(MOST, likely_root_mean_square, root_mean_square_interval)
 
 
 def _half_normals(guess: float) -> tuple[Array, Array]:
