@@ -104,6 +104,7 @@ bench-accuracy: $(VENV)/.installed
 	$(BIN)/python benchmarks/folds.py
 	$(BIN)/python benchmarks/regression.py
 	for what in regression classes quantiles parts siblings small limit; do $(BIN)/python benchmarks/learned_kernel.py $$what; done
+	$(BIN)/python benchmarks/targets.py
 	$(BIN)/python benchmarks/ablation.py
 	$(BIN)/python benchmarks/classification.py
 	$(BIN)/python benchmarks/sgd.py --accuracy

@@ -186,6 +186,7 @@ ODD = {
     "far outside": (lambda X: 1e308 * X, None),
     "one column": (lambda X: X[:, :1], None),
     "one class": (lambda X: X, 1),
+    "one-hot columns": (lambda X: np.eye(4)[(2 * X[:, 0] + 1.99).astype(int)], None),
 }
 
 
@@ -200,3 +201,14 @@ def test_odd_tables_give_a_finite_model_and_no_warning(change, label, n_rows, ta
     assert learns(model)
     assert np.isfinite(model.decision_function(X)).all()
     json.dumps(model.certificate_.free_statistics, allow_nan=False)
+
+
+@pytest.mark.parametrize(("n_rows", "n_columns"), [(10, 3), (40, 100)])
+@pytest.mark.parametrize("epsilon", [1e-3, 1e6])
+def test_hardly_any_rows_and_many_columns_take_any_epsilon(rng, n_rows, n_columns, epsilon):
+    X = rng.uniform(-1, 1, (n_rows, n_columns))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = build(epsilon=epsilon).fit(X, rng.integers(0, 3, n_rows))
+    assert model.certificate_.verify().epsilon <= epsilon
+    assert np.isfinite(model.predict_proba(X)).all()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -94,6 +96,31 @@ def test_a_constant_target_and_extreme_quantiles_are_harmless():
     found = PrivateQuantileRegressor(**given).fit(X, np.full(2000, 1.0)).predict(X)
     assert np.isfinite(found).all() and np.abs(found - 1).mean() < 0.5
     assert np.all(np.diff(found, axis=1) >= 0)
+
+
+ODD = {
+    "10 rows": lambda X: X[:10],
+    "constant columns": lambda X: np.full_like(X, 0.3),
+    "equal columns": lambda X: np.repeat(X[:, :1], 3, axis=1),
+    "one column": lambda X: X[:, :1],
+    "two values": np.sign,
+    "40 columns": lambda X: np.tile(X, 20)[:80],
+    "one-hot columns": lambda X: np.eye(4)[(2 * X[:, 0] + 1.99).astype(int)],
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+@pytest.mark.parametrize("epsilon", [1e-3, 1e6])
+def test_odd_tables_give_finite_quantiles_in_order_and_no_warning(name, epsilon):
+    X, y = table(200)
+    X = ODD[name](X)
+    given = {**COMMON, "epsilon": epsilon, "quantile": [0.1, 0.9], "noise": SeededNoise(0)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = PrivateQuantileRegressor(**given, n_features=20).fit(X, y[: len(X)])
+        found = model.predict(X)
+    assert model.certificate_.verify().epsilon <= epsilon
+    assert np.all(np.abs(found) <= 3) and np.all(found[:, 0] <= found[:, 1])
 
 
 def test_a_stream_and_a_file_give_the_same_model(tmp_path):

@@ -298,23 +298,36 @@ class Fitting(FitPlan):
             (counts,) = rows.sum(scale.count_residuals, column, state.coefficients, edges)
             mechanism = self._mechanism(label, column)
             noisy = mechanism.release(counts, noise)
-        found = measure.find(noisy, n, guess)
+        found = measure.find(noisy, n, guess, mechanism.noise_scale)
         interval = measure.interval(noisy, n, guess, mechanism.noise_scale)
         errors = scale.ErrorLaw.of_counts(noisy, edges, n, mechanism.noise_scale)
         return State(state.coefficients, state.variances, found, interval, errors)
 
-    def _calibrated(self, state: State, rows: RecordPasses, column: int, noise: Noise) -> State:
+    def _calibrated(
+        self,
+        state: State,
+        rows: RecordPasses,
+        column: int,
+        noise: Noise,
+        reach: float = scale.REACH,
+        bias: float = scale.BIAS,
+    ) -> State:
+        """Return the state with its constant moved by the noisy mean of the residuals.
+
+        They are clipped at ``reach`` scales. ``bias`` is how far the constant may be from the mean of
+        y, in scales, because clipped residuals pull a fit to a median.
+        """
         assert self.plan is not None
-        clip, n = scale.REACH * state.scale, self._size
+        clip, n = reach * state.scale, self._size
         mechanism = self._mechanism("calibration", column)
         (total,) = rows.sum(scale.sum_clipped, column, state.coefficients, clip)
         unit = clip / (STEPS * n)
         shift = float(mechanism.release(total, noise)[0]) * unit
         spread = (mechanism.noise_scale * unit) ** 2 + state.scale**2 / n
-        # clipped residuals pull the fit to a median; several stages leave little else to find
-        bias = scale.BIAS * state.scale if len(self.plan.stages) > 1 else 0.0
         coefficients, variances = state.coefficients.copy(), state.variances.copy()
-        unknown = variances[0] + bias**2
+        unknown = variances[0]
+        if len(self.plan.stages) > 1:  # these leave little else to find
+            unknown += (bias * state.scale) ** 2
         share = unknown / (unknown + spread)
         coefficients[0] += share * shift
         variances[0] = share * spread

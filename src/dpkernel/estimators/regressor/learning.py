@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from dpkernel.estimators.records import RecordPasses
-from dpkernel.estimators.regressor import inputs, location
+from dpkernel.estimators.regressor import inputs, location, scale
 from dpkernel.estimators.regressor.fitting import Fitting
 from dpkernel.estimators.regressor.kernel_choice import (
     FIRST_COMPONENTS,
@@ -37,7 +37,6 @@ from dpkernel.estimators.regressor.kernel_choice import (
     reweighted_prior,
     with_bumps,
 )
-from dpkernel.estimators.regressor.scale import ROOT_MEAN_SQUARE
 from dpkernel.estimators.regressor.stage import PosteriorStage, State, clipped_residuals
 from dpkernel.foundations.types import Array
 from dpkernel.models.features import FeatureMap
@@ -72,7 +71,7 @@ class LearnedFitting(Fitting):
             features, rotation, state = self._learn(first, released, spread)
         rows = self._rows(features, rotation)
         sample = features.of_standardised(features.sample[:SAMPLE])
-        state = self._measured(state, "scale 1", rows, 0, noise, ROOT_MEAN_SQUARE)
+        state = self._measured(state, "scale 1", rows, 0, noise, scale.ROOT_MEAN_SQUARE)
         functions = with_constant(sample @ rotation)
         state = self._later_stages(2, state, functions, rows, noise)
         return features, [_rotated_back(state, rotation)]
@@ -89,6 +88,7 @@ class LearnedFitting(Fitting):
             noisy = mechanism.release(counts, noise)
         n = self._released(float(noisy.sum()))
         self._size = self._size if plan.learns else n  # histograms of columns know it better
+        self._skewness = location.skewness(noisy, n, mechanism.noise_scale)
         fit = location.fit_either if plan.learns else location.fit_public
         return fit(noisy, n, mechanism.noise_scale)
 
@@ -104,10 +104,13 @@ class LearnedFitting(Fitting):
                 beta = self._solved(stage, f"stage {number}", rows, noise)
             # a mixture was weighted after its first stage; to refit it again follows noise
             state = stage.update(beta, refit=plan.learns)
-            state = self._measured(state, f"scale {number}", rows, 0, noise, ROOT_MEAN_SQUARE)
+            measure = scale.ROOT_MEAN_SQUARE if plan.learns else scale.LIKELY
+            state = self._measured(state, f"scale {number}", rows, 0, noise, measure)
         if plan.calibration > 0:
+            # with little data, what the noise may move is what the skewness of y explains
+            given = () if plan.learns else (scale.NEAR_REACH, self._skewness)
             with self._part("calibration"):
-                state = self._calibrated(state, rows, 0, noise)
+                state = self._calibrated(state, rows, 0, noise, *given)
         return state
 
     def _input_law(self, noise: Noise) -> InputLaw:
@@ -189,7 +192,7 @@ class LearnedFitting(Fitting):
         variances = np.concatenate([state.variances[:1], prior])
         stage = replace(stage, state=replace(state, variances=variances))
         return self._measured(
-            stage.update(beta, refit=False), "scale 1", rows, 0, noise, ROOT_MEAN_SQUARE
+            stage.update(beta, refit=False), "scale 1", rows, 0, noise, scale.LIKELY
         )
 
     def _learn(

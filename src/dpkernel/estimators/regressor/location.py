@@ -105,6 +105,19 @@ def expected_shape(counts: Array, n_rows: float, noise: float) -> Array:
     return np.asarray(weights @ shapes / weights.sum())
 
 
+def skewness(counts: Array, n_rows: float, noise: float) -> float:
+    """Return how far the mean of the likely y is from its median, in standard deviations.
+
+    ``noise`` is the standard deviation of a count. With much noise, the result is near 0.
+    """
+    shares, middles = expected_shape(counts, n_rows, noise), _middles()
+    mean = float(shares @ middles)
+    below = np.concatenate([[0.0], np.cumsum(shares)])
+    median = float(np.interp(0.5, below, np.linspace(-1.0, 1.0, CELLS + 1)))
+    variance = float(shares @ (middles - mean) ** 2) + 1 / (3 * CELLS**2)
+    return abs(mean - median) / math.sqrt(variance)
+
+
 def _likelihoods(shapes: Array, counts: Array, n_rows: float, noise: float) -> Array:
     """Return how likely each shape makes the noisy counts, relative to the likeliest."""
     distance = np.sum((counts / n_rows - shapes) ** 2, axis=1)

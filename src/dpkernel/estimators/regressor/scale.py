@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Self
 
 import numpy as np
@@ -27,14 +28,17 @@ from dpkernel.foundations.types import JSON, Array, is_real
 
 BIAS = 0.3  # how far a robust fit is from the mean of a skewed target, in the same multiples
 REACH = 3.5  # the clip, in multiples of the scale of the residuals
+NEAR_REACH = 2.5  # and with little data, where noise in proportion to the clip matters more
 _INNER = 24
 CELLS = _INNER + 1
+_ROOT = math.sqrt(2.0)
 MOST = 3.0  # the last inner edge for a root mean square, as a multiple of the guess
 # the 95 % quantile of the largest of the normal numbers <e, s - t> / |s - t| over all t of the grid, for
 # the worst s: 2.376 in 100,000 draws
 _LARGEST = 2.4
 _CONFIDENCE = 0.95
 _UNKNOWN = 0.1  # a deviation of a cumulative share above which nothing is said
+_MUCH_NOISE = 0.3  # the noise of a mean square, in squared guesses, from which laws are assumed
 
 
 @dataclass(frozen=True)
@@ -46,13 +50,14 @@ class Measure:
     most : float
         The last inner edge, as a multiple of the first guess of the scale.
     find : callable
-        Returns the scale, given the counts, the number of rows and the guess.
+        Returns the scale, given the counts, the number of rows, the guess and the standard
+        deviation of a count.
     interval : callable
-        Returns an interval for it, given these and the standard deviation of a count.
+        Returns an interval for it, given the same.
     """
 
     most: float
-    find: Callable[[Array, float, float], float]
+    find: Callable[[Array, float, float, float], float]
     interval: Callable[[Array, float, float, float], tuple[float, float]]
 
 
@@ -85,6 +90,46 @@ def root_mean_square(counts: Array, n_rows: float, guess: float) -> float:
     shares = nearest_law(counts / n_rows)
     found = math.sqrt(float(shares @ _middles(guess) ** 2))
     return min(max(found, 0.05 * guess), 1.3 * guess)
+
+
+def likely_root_mean_square(
+    counts: Array, n_rows: float, guess: float, noise_scale: float
+) -> float:
+    """Return the root mean square of residuals from noisy counts.
+
+    If the noise hides it, return the mean over normal, Laplace and contaminated normal laws of every
+    scale, weighted by how likely they make the counts. A root mean square of the counts themselves
+    would be near the guess then, because noise in the outer cells looks like large residuals.
+    """
+    noise = noise_scale / n_rows
+    if noise * float(np.linalg.norm(_middles(1.0) ** 2)) <= _MUCH_NOISE:
+        return root_mean_square(counts, n_rows, guess)
+    laws, sizes, prior = _error_laws()
+    distances = _distances(counts / n_rows, laws)
+    weights = prior * np.exp((distances.min() - distances) / (2 * noise**2))
+    return float(weights @ sizes / weights.sum()) * guess
+
+
+@lru_cache(maxsize=1)
+def _error_laws() -> tuple[Array, Array, Array]:
+    """Return the shares of the cells under laws of residuals, their root mean squares and a prior.
+
+    The guess is 1. A tenth of a contaminated normal law has three times the deviation of the rest.
+    The prior of a scale is uniform.
+    """
+    scales = np.geomspace(0.05, 1.3, 60)
+    at = edges_of(1.0, MOST) / scales[:, None]
+    inner = math.sqrt(0.9 + 0.1 * 9.0)
+    below = np.concatenate(
+        [
+            erf(at / _ROOT),
+            1 - np.exp(-_ROOT * at),
+            0.9 * erf(at * inner / _ROOT) + 0.1 * erf(at * inner / (3 * _ROOT)),
+        ]
+    )
+    laws = np.diff(below, axis=1, prepend=0.0, append=1.0)
+    prior = np.tile(scales, 3)
+    return laws, np.sqrt(laws @ _middles(1.0) ** 2), prior / prior.sum()
 
 
 def root_mean_square_interval(
@@ -125,8 +170,11 @@ def scale_interval(
     return float(scales[kept[0]]), float(scales[kept[-1]])
 
 
-HALF_NORMAL = Measure(4.0, fit_scale, scale_interval)
-ROOT_MEAN_SQUARE = Measure(MOST, root_mean_square, root_mean_square_interval)
+HALF_NORMAL = Measure(4.0, lambda c, n, guess, _: fit_scale(c, n, guess), scale_interval)
+ROOT_MEAN_SQUARE = Measure(
+    MOST, lambda c, n, guess, _: root_mean_square(c, n, guess), root_mean_square_interval
+)
+LIKELY = Measure(MOST, likely_root_mean_square, root_mean_square_interval)
 
 
 def _half_normals(guess: float) -> tuple[Array, Array]:
