@@ -23,7 +23,11 @@ def made_by() -> str:
     commit = (
         os.environ.get("COMMIT")
         or subprocess.run(
-            ["git", "rev-parse", "--short=9", "HEAD"], capture_output=True, text=True, check=True
+            ["git", "rev-parse", "--short=9", "HEAD"],
+            cwd=Path(__file__).parent,
+            capture_output=True,
+            text=True,
+            check=True,
         ).stdout.strip()
     )
     command = shlex.join(["python", *sys.argv])
