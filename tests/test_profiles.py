@@ -157,6 +157,7 @@ def test_gaussian_mu_is_private_everywhere(log_epsilon, log_delta):
     mu = gaussian_mu(epsilon, delta)
     exact = real_gaussian_delta(epsilon, mu)
     assert exact <= mpmath.mpf(delta)
+    assert gaussian_delta(epsilon, mu) <= delta
     assert gaussian_delta(epsilon, mu * (1 + 1e-15 + 4 * _doubt(epsilon, mu))) > delta
     shares = 1 - np.geomspace(1e-15, 1e-3, 60)  # of a part that is composed with others
     assert np.all(gaussian_delta(epsilon, mu * (1 - 1e-9) * shares) <= delta)
